@@ -1,0 +1,170 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace graft {
+namespace {
+
+std::string system_message(int code) { return std::generic_category().message(code); }
+
+std::string remedy_for(int code) {
+  if (code == ENOSPC || code == EDQUOT) return "free some disk space";
+  if (code == EACCES || code == EPERM || code == EROFS) return "check the permissions";
+  return "";
+}
+
+[[noreturn]] void fail(const std::string& doing, const std::filesystem::path& path, int code) {
+  throw Error(fmt::format("{}: {}", doing, system_message(code)), path.string(), remedy_for(code));
+}
+
+// Closes a descriptor at the end of a scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int open_retrying(const char* path, int flags, mode_t mode = 0) {
+  int fd = -1;
+  do {
+    fd = ::open(path, flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+struct stat checked_regular(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail("cannot read", path, errno);
+  if (S_ISDIR(status.st_mode)) throw Error("is a folder, not a file", path.string());
+  return status;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor fd(open_retrying(folder.c_str(), O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) fail("cannot open the folder", folder, errno);
+  // Some file systems have nothing to flush for a folder and say so with EINVAL.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("cannot flush the folder", folder, errno);
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  const Descriptor fd(open_retrying(path.c_str(), O_RDONLY));
+  if (fd.get() < 0) fail("cannot open", path, errno);
+  const struct stat status = checked_regular(fd.get(), path);
+  if (!S_ISREG(status.st_mode)) throw Error("is not a regular file", path.string());
+  std::shared_ptr<MappedFile> file(new MappedFile());
+  file->path_ = path;
+  const auto size = static_cast<size_t>(status.st_size);
+  if (size > 0) {
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (data == MAP_FAILED) fail("cannot map", path, errno);
+    file->data_ = static_cast<const std::byte*>(data);
+    file->size_ = size;
+  }
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
+  if (target_.filename().empty()) throw Error("is not a file name", target_.string());
+  // In the same folder, since a rename cannot cross file systems. The name is taken by creating it.
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    temporary_ = folder_of(target_) /
+                 fmt::format(".{}.{}-{}.tmp", target_.filename().string(), ::getpid(), attempt);
+    fd_ = open_retrying(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (fd_ < 0 && errno != EEXIST) fail("cannot write", target_, errno);
+  }
+  struct stat old {};
+  if (::stat(target_.c_str(), &old) == 0 && S_ISREG(old.st_mode)) {
+    // A replaced file keeps its permissions; where that is not allowed, the default will do.
+    [[maybe_unused]] const int ignored = ::fchmod(fd_, old.st_mode & 07777);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  GRAFT_CHECK(fd_ >= 0, "write after commit");
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail("cannot write", target_, errno);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  GRAFT_CHECK(fd_ >= 0, "commit twice");
+  if (::fsync(fd_) != 0) fail("cannot flush", target_, errno);
+  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close", target_, errno);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot replace", target_, errno);
+  temporary_.clear();
+  sync_folder(folder_of(target_));
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  const Descriptor fd(open_retrying(path.c_str(), O_RDONLY));
+  if (fd.get() < 0) fail("cannot open", path, errno);
+  checked_regular(fd.get(), path);
+  // Read to the end rather than to the reported size, so that pipes and /proc work too.
+  std::string text;
+  size_t used = 0;
+  for (;;) {
+    if (text.size() - used < (size_t{1} << 16)) text.resize(text.size() + used + (size_t{1} << 16));
+    const ssize_t count = ::read(fd.get(), text.data() + used, text.size() - used);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("cannot read", path, errno);
+    if (count == 0) break;
+    used += static_cast<size_t>(count);
+  }
+  text.resize(used);
+  return text;
+}
+
+void make_directories(const std::filesystem::path& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) fail("cannot create the folder", path, code.value());
+  if (!std::filesystem::is_directory(path, code)) throw Error("is not a folder", path.string());
+}
+
+}  // namespace graft
