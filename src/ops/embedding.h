@@ -1,0 +1,15 @@
+#pragma once
+// Token embedding: rows of a table, and the gradient that adds cotangents into rows.
+
+#include "ir/graph.h"
+
+namespace graft {
+
+// operands: table [V, d], ids s32 [...]; attribute dtype of the result; result [..., d].
+extern const Op kEmbedding;
+// operands: dy [..., d], ids s32 [...]; attribute rows V; result f32 [V, d]. Rows add in index order.
+extern const Op kEmbeddingGrad;
+
+Value embedding(Value table, Value ids, DType dtype);
+
+}  // namespace graft
