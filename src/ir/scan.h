@@ -55,8 +55,8 @@ struct ScanLayout {
 };
 
 struct ScanOperands {
-  std::vector<Value> carries, invariants, stacked;
-  std::vector<std::vector<Value>> lists;
+  std::vector<Value> carries = {}, invariants = {}, stacked = {};
+  std::vector<std::vector<Value>> lists = {};
 };
 
 struct ScanResults {
