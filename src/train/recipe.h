@@ -1,0 +1,114 @@
+#pragma once
+// The recipe: everything that decides what a run does, in one struct, parsed, checked and printed in one
+// place.
+//
+// A recipe is a YAML file whose keys may be overridden on the command line (training.max_steps=10, each
+// value read as YAML). Every option is one row of the table in recipe_keys.cpp: its name, its place in
+// the struct, the values it may take and its help; docs/recipe.md lists the same. A key that the table
+// does not have is refused with the nearest one that it has; a key that PEFT or TRL know and graft does
+// not is refused by name, with what to write instead.
+//
+//   Recipe recipe = load_recipe("recipe.yaml", {"lora.r=16"});
+//   require_keys(recipe, {"model", "output_dir", "data.train"});
+//   resolve_recipe(recipe, today());
+//   write_file_atomically(folder / "recipe.resolved.yaml", format_recipe(recipe));
+//
+// format_recipe writes every key; loading what it wrote gives the same recipe again.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/options.h"
+#include "formats/peft.h"
+#include "ir/autodiff.h"
+
+namespace graft {
+
+enum class TrainingMethod : uint8_t { kLora, kFull };
+enum class Schedule : uint8_t { kConstant, kConstantWithWarmup, kLinear, kCosine };
+enum class ComputeDType : uint8_t { kAuto, kF32, kBF16 };
+enum class ExecutorKind : uint8_t { kNative };
+std::string_view training_method_name(TrainingMethod method);  // "lora"
+std::string_view schedule_name(Schedule schedule);             // "constant_with_warmup"
+std::string_view compute_dtype_name(ComputeDType dtype);       // "bf16"
+std::string_view executor_name(ExecutorKind executor);         // "native"
+
+struct TrainingOptions {
+  TrainingMethod method = TrainingMethod::kLora;
+  std::vector<std::string> trainable;    // method full: regular expressions; empty: every parameter
+  std::optional<double> learning_rate;   // set by resolve_recipe
+  Schedule lr_scheduler_type = Schedule::kLinear;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0;               // of all steps; one of the two
+  std::optional<int64_t> max_steps;      // overrides num_train_epochs
+  double num_train_epochs = 3;
+  int64_t per_device_batch_size = 8;     // rows in a micro-batch
+  int64_t gradient_accumulation_steps = 1;
+  double weight_decay = 0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double max_grad_norm = 1;              // 0: no clipping
+  bool decay_all = false;
+  int64_t seed = 42;
+  bool shuffle = true;
+  int64_t logging_steps = 1;
+  int64_t eval_steps = 0;                // 0: after the last step only
+  int64_t stats_steps = 0;               // 0: never
+  Remat remat = Remat::kMinimal;
+};
+
+// Shared with the commands that only run a model.
+struct ComputeOptions {
+  ComputeDType dtype = ComputeDType::kAuto;
+  int64_t threads = 0;  // 0: every core
+  ExecutorKind executor = ExecutorKind::kNative;
+};
+
+struct Recipe {
+  std::string model;
+  std::string output_dir;
+  DataOptions data;
+  AdapterConfig lora;
+  std::string init_adapter;  // lora.init_adapter: a folder; empty: PEFT's default start
+  TrainingOptions training;
+  ComputeOptions compute;
+  bool scan_layers = true;
+
+  Recipe();
+
+  // Where a key was given, for messages: "recipe.yaml:12", "command line", or "default".
+  std::string where(std::string_view key) const;
+  bool given(std::string_view key) const { return origins.contains(std::string(key)); }
+  std::map<std::string, std::string> origins;
+};
+
+// Overrides are key=value. Raises Error naming file:line, or the override.
+Recipe load_recipe(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+Recipe parse_recipe(std::string_view text, const std::string& name,
+                    std::span<const std::string> overrides = {});
+
+// Raises Error unless each of the keys was given.
+void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> keys);
+
+// Fills what depends on other keys or on the day: learning_rate (2e-4 for lora, 2e-5 for full), and
+// data.template_date (`today`, YYYY-MM-DD).
+void resolve_recipe(Recipe& recipe, const std::string& today);
+std::string today();  // in local time
+
+std::string format_recipe(const Recipe& recipe);
+
+// One row of the table, for documentation and tests.
+struct RecipeKeyInfo {
+  std::string name;     // "training.learning_rate"
+  std::string type;     // "number > 0"
+  std::string default_value;
+  std::string help;
+};
+std::vector<RecipeKeyInfo> recipe_key_table();
+
+}  // namespace graft

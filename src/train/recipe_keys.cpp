@@ -1,0 +1,227 @@
+#include "train/recipe_keys.h"
+
+#include <chrono>
+
+#include "train/recipe_row.h"
+
+namespace graft {
+namespace {
+
+bool is_date(const std::string& text) {
+  if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
+  for (const size_t i : {0, 1, 2, 3, 5, 6, 8, 9}) {
+    if (text[i] < '0' || text[i] > '9') return false;
+  }
+  return std::chrono::year_month_day(std::chrono::year(std::stoi(text.substr(0, 4))),
+                                     std::chrono::month(std::stoul(text.substr(5, 2))),
+                                     std::chrono::day(std::stoul(text.substr(8, 2))))
+      .ok();
+}
+
+#define GRAFT_PLACE(member) [](Recipe& r) -> auto& { return r.member; }
+
+std::vector<RecipeKey> top_rows() {
+  const Rule<std::string> path{"path"};
+  return {
+      row("model", GRAFT_PLACE(model), path, "the base model: a Hugging Face folder or a .gguf file"),
+      row("output_dir", GRAFT_PLACE(output_dir), path, "the folder that the run writes"),
+      row("scan_layers", GRAFT_PLACE(scan_layers), Rule<bool>{"true or false"},
+          "run the layers as one loop; false unrolls them (same bits, longer set-up)"),
+  };
+}
+
+std::vector<RecipeKey> data_rows() {
+  const Rule<std::string> path{"path"};
+  const Rule<std::string> date{"date, YYYY-MM-DD", is_date};
+  return {
+      row("data.train", GRAFT_PLACE(data.train), path,
+          "training rows: .jsonl, .json, .csv or .parquet; .gz too"),
+      row("data.eval", GRAFT_PLACE(data.eval), path, "held-out rows of the same kind; null: none"),
+      choice("data.format", GRAFT_PLACE(data.format), std::vector<DataFormat>{DataFormat::kAuto, DataFormat::kMessages,
+                                     DataFormat::kPromptCompletion, DataFormat::kText,
+                                     DataFormat::kAlpaca, DataFormat::kShareGpt,
+                                     DataFormat::kTokenized},
+             data_format_name,
+             "what the columns mean; auto recognises them"),
+      row("data.max_length", GRAFT_PLACE(data.max_length), whole(2, 1 << 20), "tokens in a row"),
+      choice("data.on_too_long", GRAFT_PLACE(data.on_too_long), std::vector<OnTooLong>{OnTooLong::kDrop, OnTooLong::kTruncate, OnTooLong::kError},
+             on_too_long_name,
+             "what becomes of a row longer than max_length"),
+      row("data.packing", GRAFT_PLACE(data.packing), Rule<bool>{"true or false"},
+          "put several rows into one sequence, isolated from each other"),
+      choice("data.train_on", GRAFT_PLACE(data.train_on), std::vector<TrainOn>{TrainOn::kAuto, TrainOn::kAssistant, TrainOn::kCompletion,
+                                  TrainOn::kAll},
+             train_on_name,
+             "which tokens are trained; auto: replies, completions, or all of a text"),
+      row("data.chat_template", GRAFT_PLACE(data.chat_template), path,
+          "a Jinja file to use in place of the model's own template"),
+      json_object("data.template_variables",
+                  [](Recipe& r) -> std::string& { return r.data.template_variables; },
+                  "extra variables for the template (enable_thinking, ...)"),
+      row("data.template_date", GRAFT_PLACE(data.template_date), date,
+          "the day that templates see; null: the day the run first started"),
+      row("data.max_dropped_share", GRAFT_PLACE(data.max_dropped_share), fraction(),
+          "refuse to train when more than this share of the rows is dropped"),
+      row("data.max_untrained_share", GRAFT_PLACE(data.max_untrained_share), fraction(),
+          "refuse to train when more than this share of the rows trains no token"),
+  };
+}
+
+std::vector<RecipeKey> lora_rows() {
+  const Rule<int64_t> rank = whole(1, 65536);
+  std::vector<RecipeKey> rows = {
+      row("lora.r", GRAFT_PLACE(lora.r), rank, "rank of the low-rank update"),
+      row("lora.lora_alpha", GRAFT_PLACE(lora.lora_alpha), positive(),
+          "the update is scaled by lora_alpha / r (with use_rslora, by lora_alpha / sqrt(r))"),
+      row("lora.lora_dropout", GRAFT_PLACE(lora.lora_dropout), below_one(),
+          "dropout before the first factor"),
+      RecipeKey{"lora.target_modules", "list of names, regular expression, or all-linear", "", "", {}, {}},
+      RecipeKey{"lora.exclude_modules", "list of names, or regular expression", "", "", {}, {}},
+      row("lora.layers_to_transform", GRAFT_PLACE(lora.layers_to_transform), whole(0, 100'000),
+          "only these layers, counted from 0; null: all"),
+      row("lora.rank_pattern", GRAFT_PLACE(lora.rank_pattern), rank,
+          "name or regular expression: its own r"),
+      row("lora.alpha_pattern", GRAFT_PLACE(lora.alpha_pattern), positive(),
+          "name or regular expression: its own lora_alpha"),
+      row("lora.use_rslora", GRAFT_PLACE(lora.use_rslora), Rule<bool>{"true or false"},
+          "rank-stabilised scaling"),
+      row("lora.init_adapter", GRAFT_PLACE(init_adapter), Rule<std::string>{"path"},
+          "an adapter folder to start from; null: a fresh start (A random, B zero)"),
+  };
+  rows[3] = row("lora.target_modules", GRAFT_PLACE(lora.target_modules),
+                Rule<ModuleSelection>{rows[3].type, [](const ModuleSelection& s) { return !s.empty(); }},
+                "the linear layers that get an adapter, by PEFT's matching rules");
+  rows[4] = row("lora.exclude_modules", GRAFT_PLACE(lora.exclude_modules),
+                Rule<ModuleSelection>{rows[4].type}, "of those, the ones that get none; null: none");
+  rows[5].type = "list of whole numbers >= 0";
+  rows[6].type = "mapping to whole numbers >= 1";
+  rows[7].type = "mapping to numbers > 0";
+  return rows;
+}
+
+std::vector<RecipeKey> training_rows() {
+  const Rule<bool> truth{"true or false"};
+  std::vector<RecipeKey> rows = {
+      choice("training.method", GRAFT_PLACE(training.method), std::vector<TrainingMethod>{TrainingMethod::kLora, TrainingMethod::kFull},
+             training_method_name,
+             "lora: an adapter beside the frozen model; full: the model's own weights"),
+      row("training.trainable", GRAFT_PLACE(training.trainable),
+          Rule<std::string>{"list of regular expressions"},
+          "method full: the parameters to train, by full name; []: all"),
+      row("training.learning_rate", GRAFT_PLACE(training.learning_rate), positive(),
+          "the schedule's peak"),
+      choice("training.lr_scheduler_type", GRAFT_PLACE(training.lr_scheduler_type), std::vector<Schedule>{Schedule::kConstant, Schedule::kConstantWithWarmup,
+                                   Schedule::kLinear, Schedule::kCosine},
+             schedule_name,
+             "the schedules of transformers"),
+      row("training.warmup_steps", GRAFT_PLACE(training.warmup_steps), whole(0),
+          "steps from rate 0 to the peak"),
+      row("training.warmup_ratio", GRAFT_PLACE(training.warmup_ratio), fraction(),
+          "the same as a share of all steps (rounded up); give one of the two"),
+      row("training.max_steps", GRAFT_PLACE(training.max_steps), whole(1),
+          "optimiser steps; the data repeats; null: by num_train_epochs"),
+      row("training.num_train_epochs", GRAFT_PLACE(training.num_train_epochs), positive(),
+          "times through the data"),
+      row("training.per_device_batch_size", GRAFT_PLACE(training.per_device_batch_size),
+          whole(1, 65536), "rows in one micro-batch"),
+      row("training.gradient_accumulation_steps", GRAFT_PLACE(training.gradient_accumulation_steps),
+          whole(1, 65536), "micro-batches in one optimiser step"),
+      row("training.weight_decay", GRAFT_PLACE(training.weight_decay), not_negative(),
+          "AdamW's decoupled decay"),
+      row("training.adam_beta1", GRAFT_PLACE(training.adam_beta1), below_one(),
+          "decay of the first moment"),
+      row("training.adam_beta2", GRAFT_PLACE(training.adam_beta2), below_one(),
+          "decay of the second moment"),
+      row("training.adam_epsilon", GRAFT_PLACE(training.adam_epsilon), positive(),
+          "added to the root of the second moment"),
+      row("training.max_grad_norm", GRAFT_PLACE(training.max_grad_norm), not_negative(),
+          "gradients are scaled down to this global norm; 0: never"),
+      row("training.decay_all", GRAFT_PLACE(training.decay_all), truth,
+          "decay norms and biases too (an adapter's tensors always decay)"),
+      row("training.seed", GRAFT_PLACE(training.seed), whole(0, 4'294'967'295),
+          "of the shuffling, the adapter's start and dropout"),
+      row("training.shuffle", GRAFT_PLACE(training.shuffle), truth,
+          "a new order of the rows in every epoch"),
+      row("training.logging_steps", GRAFT_PLACE(training.logging_steps), whole(1),
+          "a line of metrics every this many steps"),
+      row("training.eval_steps", GRAFT_PLACE(training.eval_steps), whole(0),
+          "evaluate every this many steps; 0: after the last step only"),
+      row("training.stats_steps", GRAFT_PLACE(training.stats_steps), whole(0),
+          "per-layer statistics every this many steps; 0: never"),
+      choice("training.remat", GRAFT_PLACE(training.remat), std::vector<Remat>{Remat::kNone, Remat::kMinimal, Remat::kFull}, remat_name,
+             "what the backward pass computes again: nothing, all but the results of GEMMs, or all"),
+  };
+  rows[2].default_text = "2e-4 (lora), 2e-5 (full)";
+  rows[16].type = "whole number from 0 to 4294967295";
+  return rows;
+}
+
+std::vector<RecipeKey> compute_rows() {
+  return {
+      choice("compute.dtype", GRAFT_PLACE(compute.dtype), std::vector<ComputeDType>{ComputeDType::kAuto, ComputeDType::kF32, ComputeDType::kBF16},
+             compute_dtype_name,
+             "type of the products; auto: the fastest that is right on this machine"),
+      row("compute.threads", GRAFT_PLACE(compute.threads), whole(0, 4096), "0: every core"),
+      choice("compute.executor", GRAFT_PLACE(compute.executor), std::vector<ExecutorKind>{ExecutorKind::kNative}, executor_name, "what runs the graph"),
+  };
+}
+
+#undef GRAFT_PLACE
+
+std::vector<RecipeKey> all_rows() {
+  std::vector<RecipeKey> rows = top_rows();
+  for (auto* section : {data_rows, lora_rows, training_rows, compute_rows}) {
+    for (RecipeKey& key : section()) rows.push_back(std::move(key));
+  }
+  for (RecipeKey& key : rows) {
+    const bool needed = key.name == "model" || key.name == "output_dir" || key.name == "data.train";
+    if (needed) key.default_text = "(required)";
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<RecipeKey>& recipe_keys() {
+  static const std::vector<RecipeKey> rows = all_rows();
+  return rows;
+}
+
+std::string_view training_method_name(TrainingMethod method) {
+  return method == TrainingMethod::kLora ? "lora" : "full";
+}
+std::string_view schedule_name(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::kConstant: return "constant";
+    case Schedule::kConstantWithWarmup: return "constant_with_warmup";
+    case Schedule::kLinear: return "linear";
+    case Schedule::kCosine: return "cosine";
+  }
+  return "";
+}
+std::string_view compute_dtype_name(ComputeDType dtype) {
+  switch (dtype) {
+    case ComputeDType::kAuto: return "auto";
+    case ComputeDType::kF32: return "f32";
+    case ComputeDType::kBF16: return "bf16";
+  }
+  return "";
+}
+std::string_view executor_name(ExecutorKind) { return "native"; }
+
+const RecipeKey* find_recipe_key(std::string_view name) {
+  for (const RecipeKey& key : recipe_keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::vector<RecipeKeyInfo> recipe_key_table() {
+  std::vector<RecipeKeyInfo> table;
+  for (const RecipeKey& key : recipe_keys()) {
+    table.push_back({std::string(key.name), key.type, key.default_text, std::string(key.help)});
+  }
+  return table;
+}
+
+}  // namespace graft
