@@ -1,0 +1,138 @@
+#include "adapters/targets.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <regex>
+
+namespace graft {
+namespace {
+
+std::regex compile(const std::string& pattern, const std::string& key) {
+  try {
+    return std::regex(pattern, std::regex::ECMAScript);
+  } catch (const std::regex_error& error) {
+    throw Error(fmt::format("\"{}\" is not a valid regular expression: {}", pattern, error.what()), key);
+  }
+}
+
+bool has_suffix(const std::string& name, const std::string& suffix) {
+  return name == suffix || name.ends_with("." + suffix);
+}
+
+std::string leaf(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+// Matches module names against one selection and says which entry matched.
+class Matcher {
+ public:
+  Matcher(const ModuleSelection& selection, const std::string& key) : selection_(selection) {
+    if (selection.expression && *selection.expression != "all-linear") {
+      expression_ = compile(*selection.expression, key);
+    }
+  }
+
+  std::optional<std::string> match(const std::string& name) const {
+    if (selection_.expression) {
+      const bool matched = !expression_ || std::regex_match(name, *expression_);
+      return matched ? std::optional(leaf(name)) : std::nullopt;
+    }
+    for (const std::string& suffix : selection_.suffixes) {
+      if (has_suffix(name, suffix)) return suffix;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const ModuleSelection& selection_;
+  std::optional<std::regex> expression_;
+};
+
+std::optional<int64_t> layer_number(const std::string& name) {
+  static const std::regex pattern(R"(.*\.[^.]*\.(\d+)\..*)");
+  std::smatch match;
+  if (!std::regex_match(name, match, pattern)) return std::nullopt;
+  return std::stoll(match[1].str());
+}
+
+// The overriding patterns in order, each with a note whether it was ever used.
+template <typename T>
+class Overrides {
+ public:
+  template <typename Patterns>
+  Overrides(const Patterns& patterns, const std::string& key) {
+    for (const auto& [pattern, value] : patterns) {
+      entries_.push_back({pattern, compile("(.*\\.)?(" + pattern + ")", key), value, false});
+    }
+  }
+
+  T value(const std::string& name, T fallback) {
+    for (Entry& entry : entries_) {
+      if (!std::regex_match(name, entry.expression)) continue;
+      entry.used = true;
+      return entry.value;
+    }
+    return fallback;
+  }
+
+  void list_unused(std::vector<std::string>& names) const {
+    for (const Entry& entry : entries_) {
+      if (!entry.used) names.push_back(entry.pattern);
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string pattern;
+    std::regex expression;
+    T value;
+    bool used;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearModule>& modules) {
+  const Matcher targets(config.target_modules, "lora.target_modules");
+  const Matcher excluded(config.exclude_modules, "lora.exclude_modules");
+  Overrides<int64_t> ranks(config.rank_pattern, "lora.rank_pattern");
+  Overrides<double> alphas(config.alpha_pattern, "lora.alpha_pattern");
+
+  AdapterPlan plan;
+  for (const LinearModule& module : modules) {
+    const auto target = targets.match(module.name);
+    if (!target) continue;
+    // A target that matched is not "unmatched" because another rule took its modules out.
+    plan.modules_per_target.try_emplace(*target, 0);
+    if (!config.exclude_modules.empty() && excluded.match(module.name)) continue;
+    if (config.layers_to_transform) {
+      const auto layer = layer_number(module.name);
+      const auto& wanted = *config.layers_to_transform;
+      if (!layer || std::find(wanted.begin(), wanted.end(), *layer) == wanted.end()) continue;
+    }
+    LoraSite site;
+    site.rank = ranks.value(module.name, config.r);
+    if (site.rank <= 0 || site.rank > (int64_t{1} << 20)) {
+      throw Error(fmt::format("rank {} for module \"{}\"", site.rank, module.name), "lora.r",
+                  "ranks are positive");
+    }
+    const double alpha = alphas.value(module.name, config.lora_alpha);
+    const double rank = static_cast<double>(site.rank);
+    site.scale = config.use_rslora ? alpha / std::sqrt(rank) : alpha / rank;
+    site.dropout = config.lora_dropout;
+    plan.sites.emplace(module.name, site);
+    ++plan.modules_per_target[*target];
+    plan.variables.push_back({module.name + ".lora_A", VariableKind::kAdapter, DType::kF32,
+                              {site.rank, module.in}, {"lora_rank", module.in_axis}});
+    plan.variables.push_back({module.name + ".lora_B", VariableKind::kAdapter, DType::kF32,
+                              {module.out, site.rank}, {module.out_axis, "lora_rank"}});
+  }
+  for (const std::string& suffix : config.target_modules.suffixes) {
+    if (!plan.modules_per_target.contains(suffix)) plan.unmatched_targets.push_back(suffix);
+  }
+  ranks.list_unused(plan.unmatched_patterns);
+  alphas.list_unused(plan.unmatched_patterns);
+  return plan;
+}
+
+}  // namespace graft

@@ -1,0 +1,220 @@
+#include "models/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <unordered_map>
+
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+#include "models/families.h"
+#include "models/layout.h"
+
+namespace graft {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  virtual Tensor load(const std::string& name, DType dtype) const = 0;
+
+  std::vector<VariableSpec> parameters;
+  std::vector<std::string> notes;
+  std::string path;
+};
+
+namespace {
+
+void check_shape(const VariableSpec& spec, const std::string& stored_name, const Shape& stored,
+                 const std::string& path) {
+  if (stored == spec.shape) return;
+  throw Error(fmt::format("tensor \"{}\" has shape {}, the configuration asks for {}", stored_name,
+                          to_string(stored), to_string(spec.shape)),
+              path);
+}
+
+void note_unused(const std::vector<std::string>& unused, std::vector<std::string>& notes) {
+  if (unused.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < unused.size() && i < 4; ++i) names += (i ? ", " : "") + unused[i];
+  if (unused.size() > 4) names += fmt::format(" and {} more", unused.size() - 4);
+  notes.push_back(fmt::format("{} tensors of the file are not used: {}", unused.size(), names));
+}
+
+struct HuggingFaceSource : WeightSource {
+  explicit HuggingFaceSource(SafetensorsFile f) : file(std::move(f)) {}
+
+  Tensor load(const std::string& name, DType dtype) const override {
+    return file.tensor(name).as(dtype);
+  }
+  SafetensorsFile file;
+};
+
+// Buffers that old checkpoints carry and no model reads.
+bool is_harmless(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias");
+}
+
+std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& path,
+                                                       const ModelConfig& config) {
+  auto source = std::make_shared<HuggingFaceSource>(SafetensorsFile::open(path));
+  source->path = path.string();
+  std::unordered_map<std::string, bool> used;
+  for (const std::string& name : source->file.names()) used[name] = is_harmless(name);
+  for (VariableSpec spec : base_parameters(config)) {
+    const SafetensorsEntry* entry = source->file.find(spec.name);
+    if (entry == nullptr) {
+      throw Error(fmt::format("tensor \"{}\" is missing", spec.name), source->path,
+                  spec.name == kHeadName ? "or set tie_word_embeddings in config.json if the model ties its head"
+                                         : "download the model again");
+    }
+    if (!entry->dtype || (*entry->dtype != DType::kF32 && *entry->dtype != DType::kBF16 &&
+                          *entry->dtype != DType::kF16)) {
+      throw Error(fmt::format("tensor \"{}\" is stored as {}", spec.name, entry->type), source->path,
+                  "weights of F32, BF16 and F16 are read");
+    }
+    check_shape(spec, spec.name, entry->shape, source->path);
+    spec.dtype = *entry->dtype;
+    used[spec.name] = true;
+    source->parameters.push_back(std::move(spec));
+  }
+  if (config.tie_word_embeddings && used.contains(kHeadName) && !used[kHeadName]) {
+    used[kHeadName] = true;
+    source->notes.push_back("the file has an lm_head.weight, which is not used: the configuration ties the "
+                            "head to the embedding");
+  }
+  std::vector<std::string> unused;
+  for (const std::string& name : source->file.names()) {
+    if (!used[name]) unused.push_back(name);
+  }
+  note_unused(unused, source->notes);
+  return source;
+}
+
+// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
+std::string gguf_name(const std::string& name) {
+  static const std::vector<std::pair<std::string, std::string>> table{
+      {"self_attn.q_proj", "attn_q"},       {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},       {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},  {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},        {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},        {"input_layernorm", "attn_norm"},
+      {"post_attention_layernorm", "ffn_norm"}};
+  if (name == kEmbeddingName) return "token_embd.weight";
+  if (name == kFinalNormName) return "output_norm.weight";
+  if (name == kHeadName) return "output.weight";
+  const std::string prefix = "model.layers.";
+  GRAFT_CHECK(name.starts_with(prefix));
+  const size_t dot = name.find('.', prefix.size());
+  const std::string layer = name.substr(prefix.size(), dot - prefix.size());
+  const size_t last = name.rfind('.');
+  const std::string module = name.substr(dot + 1, last - dot - 1);
+  for (const auto& [hugging_face, gguf] : table) {
+    if (module == hugging_face) return "blk." + layer + "." + gguf + name.substr(last);
+  }
+  GRAFT_CHECK(false, "no GGUF name for {}", name);
+  return "";
+}
+
+struct GgufSource : WeightSource {
+  explicit GgufSource(GgufFile f) : file(std::move(f)) {}
+
+  Tensor load(const std::string& name, DType dtype) const override {
+    const GgufTensor& tensor = file.tensor(gguf_name(name));
+    Tensor values = Tensor::empty(DType::kF32, tensor.shape);
+    expand(tensor, values.data<float>());
+    const int64_t heads = permuted_heads(name);
+    if (heads > 0) values = restore_rows(values, heads);
+    return values.as(dtype);
+  }
+
+  // Rows in parallel: each is expanded by itself.
+  void expand(const GgufTensor& tensor, float* values) const {
+    const int64_t rows = tensor.rows();
+    const int64_t workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, rows);
+    if (tensor.size < (1U << 16)) {
+      file.dequantize_rows(tensor, 0, rows, values);
+      return;
+    }
+    std::vector<std::jthread> threads;
+    for (int64_t w = 0; w < workers; ++w) {
+      const int64_t begin = rows * w / workers, end = rows * (w + 1) / workers;
+      threads.emplace_back([this, &tensor, values, begin, end] {
+        file.dequantize_rows(tensor, begin, end, values + begin * tensor.columns());
+      });
+    }
+  }
+
+  // How many heads' rows llama.cpp's converter interleaved, or 0.
+  int64_t permuted_heads(const std::string& name) const {
+    if (!permutes_qk) return 0;
+    if (name.find(".q_proj.") != std::string::npos) return query_heads;
+    if (name.find(".k_proj.") != std::string::npos) return key_heads;
+    return 0;
+  }
+
+  // The converter stores row i of the first half of a head at 2i and of the second half at 2i + 1.
+  static Tensor restore_rows(const Tensor& stored, int64_t heads) {
+    Tensor rows = Tensor::empty(DType::kF32, stored.shape());
+    const int64_t per_head = stored.shape()[0] / heads, half = per_head / 2;
+    const int64_t width = stored.elements() / stored.shape()[0];
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < per_head; ++i) {
+        const int64_t from = i < half ? 2 * i : 2 * (i - half) + 1;
+        std::memcpy(rows.data<float>() + (h * per_head + i) * width,
+                    stored.data<float>() + (h * per_head + from) * width,
+                    static_cast<size_t>(width) * sizeof(float));
+      }
+    }
+    return rows;
+  }
+
+  GgufFile file;
+  bool permutes_qk = false;
+  int64_t query_heads = 0, key_heads = 0;
+};
+
+std::shared_ptr<WeightSource> open_gguf(const std::filesystem::path& path,
+                                               const ModelConfig& config) {
+  auto source = std::make_shared<GgufSource>(GgufFile::open(path));
+  source->path = path.string();
+  source->permutes_qk =
+      find_gguf_family(source->file.get_string("general.architecture"))->gguf_permutes_qk;
+  source->query_heads = config.num_attention_heads;
+  source->key_heads = config.num_key_value_heads;
+  std::unordered_map<std::string, bool> used{{"rope_freqs.weight", true}};
+  for (VariableSpec spec : base_parameters(config)) {
+    const std::string stored_name = gguf_name(spec.name);
+    const GgufTensor* tensor = source->file.find(stored_name);
+    if (tensor == nullptr) {
+      throw Error(fmt::format("tensor \"{}\" is missing", stored_name), source->path,
+                  "download the model again");
+    }
+    check_shape(spec, stored_name, tensor->shape, source->path);
+    used[stored_name] = true;
+    source->parameters.push_back(std::move(spec));
+  }
+  std::vector<std::string> unused;
+  for (const GgufTensor& tensor : source->file.tensors()) {
+    if (!used.contains(tensor.name)) unused.push_back(tensor.name);
+  }
+  // A bias or norm that the model does not have would change what it computes.
+  if (!unused.empty()) {
+    throw Error(fmt::format("tensor \"{}\" is none that a {} model has", unused[0], config.model_type),
+                source->path);
+  }
+  return source;
+}
+
+}  // namespace
+
+BaseWeights BaseWeights::open(const std::filesystem::path& path, const ModelConfig& config) {
+  return BaseWeights(is_gguf(path) ? open_gguf(path, config) : open_hugging_face(path, config));
+}
+
+Tensor BaseWeights::load(const std::string& name, DType dtype) const {
+  return source_->load(name, dtype);
+}
+const std::vector<VariableSpec>& BaseWeights::parameters() const { return source_->parameters; }
+const std::vector<std::string>& BaseWeights::notes() const { return source_->notes; }
+
+}  // namespace graft
