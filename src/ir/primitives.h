@@ -53,6 +53,9 @@ extern const Op kTopK;             // x [..., n]; attribute k -> values [..., k]
 extern const Op kCase;             // (s32 scalar, operands...); bodies of equal types; index clamped
 // clang-format on
 
+// Every one of them, scan included, in the order of the table in docs/ir.md.
+std::span<const Op* const> primitives();
+
 // Constants
 Value literal(Graph& graph, Tensor value);
 Value splat(Graph& graph, double value, Type type);
@@ -128,5 +131,9 @@ Value dot_general(Value a, Value b, const DotDimensions& dimensions, DType dtype
 Value gather(Value table, Value indices);
 Value scatter_add(Value table, Value indices, Value updates);
 std::vector<Value> top_k(Value x, int64_t k);
+
+// The results of bodies[index] on the operands; an index out of range is clamped.
+std::vector<Value> case_of(Value index, std::span<const Value> operands,
+                           std::vector<std::shared_ptr<const Graph>> bodies);
 
 }  // namespace graft

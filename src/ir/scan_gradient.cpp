@@ -22,12 +22,6 @@ using ValueMap = std::unordered_map<ValueId, Value>;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
-std::vector<ValueId> input_ids(const Graph& graph) {
-  std::vector<ValueId> ids;
-  for (const Input& input : graph.inputs()) ids.push_back(input.value);
-  return ids;
-}
-
 // Values that cost nothing to make again from what they are made of.
 bool is_view(const Op* op) {
   return op == &kConstant || op == &kSplat || op == &kIota || op == &kReshape ||
