@@ -5,6 +5,7 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -12,6 +13,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "data/utf8.h"
 
 namespace graft {
 namespace {
@@ -60,6 +62,11 @@ class TreeBuilder : public YAML::EventHandler {
     node.where = where(mark);
     node.quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!node.quoted && !tag.empty() && tag != "?") refuse_tag(tag, node.where);
+    // Escapes in quotes can spell bytes that are no text.
+    if (find_invalid_utf8(value) != std::string_view::npos ||
+        value.find('\0') != std::string::npos) {
+      throw Error("the text holds a character that is not valid", node.where);
+    }
     node.text = value;
     finish(std::move(node), anchor);
   }
@@ -146,7 +153,7 @@ class TreeBuilder : public YAML::EventHandler {
       parent.key = std::move(node.text);
     } else {
       parent.has_key = false;
-      parent.node.members.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.members.push_back({std::move(parent.key), std::move(node)});
       parent.key.clear();
     }
   }
@@ -164,6 +171,11 @@ YamlNode parse(std::string_view text, const std::string& name, const std::string
     throw Error(fmt::format("the file is larger than {} KiB", kFileLimit / 1024), place);
   }
   if (text.find('\0') != std::string_view::npos) throw Error("the text holds a zero byte", place);
+  if (const size_t at = find_invalid_utf8(text); at != std::string_view::npos) {
+    const auto line = std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
+    throw Error("the text is not valid UTF-8",
+                fixed_where.empty() ? fmt::format("{}:{}", name, line) : place);
+  }
   TreeBuilder builder(name, fixed_where);
   try {
     std::istringstream stream{std::string(text)};
@@ -326,8 +338,7 @@ std::string quote_yaml(std::string_view text) {
     return std::string(text);
   }
   // JSON's strings are YAML's double-quoted scalars.
-  return nlohmann::json(std::string(text)).dump(-1, ' ', false,
-                                                nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(std::string(text)).dump();
 }
 
 }  // namespace graft

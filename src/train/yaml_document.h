@@ -9,14 +9,14 @@
 //   root.find("lora")->find("r")->as_integer();   // 8, or Error "recipe.yaml:2: ..."
 
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace graft {
+
+struct YamlMember;
 
 struct YamlNode {
   enum class Kind : uint8_t { kNull, kScalar, kSequence, kMap };
@@ -25,8 +25,8 @@ struct YamlNode {
   bool quoted = false;  // a scalar in quotes (or tagged !!str) is a string whatever it looks like
   std::string text;     // of a scalar
   std::vector<YamlNode> elements;
-  std::vector<std::pair<std::string, YamlNode>> members;  // in the order of the file
-  std::string where;                                      // "recipe.yaml:12"
+  std::vector<YamlMember> members;  // in the order of the file
+  std::string where;                // "recipe.yaml:12"
 
   bool is_null() const;
   const YamlNode* find(std::string_view key) const;  // of a map; nullptr if it has no such key
@@ -40,6 +40,11 @@ struct YamlNode {
 
   // "a list", "the text \"x\"", "nothing": what the node is, for messages.
   std::string describe() const;
+};
+
+struct YamlMember {
+  std::string key;
+  YamlNode value;
 };
 
 // Raises Error naming `name`:line. An empty text is a null node.

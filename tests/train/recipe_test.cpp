@@ -182,6 +182,9 @@ TEST(Recipe, YamlIsReadStrictly) {
   EXPECT_THAT(refusal("model: !!python/name:os.system a\n"), HasSubstr("tag"));
   EXPECT_THAT(refusal("a: &a {x: 1}\nb: {<<: *a}\n"), HasSubstr("merge keys"));
   EXPECT_THAT(refusal(std::string("model: a\0b", 10)), HasSubstr("zero byte"));
+  EXPECT_THAT(refusal("model: a\noutput_dir: \xff\n"),
+              AllOf(HasSubstr("recipe.yaml:2"), HasSubstr("UTF-8")));
+  EXPECT_THAT(refusal("model: \"a\\0b\"\n"), HasSubstr("not valid"));
   EXPECT_THAT(refusal(std::string(300'000, '#')), HasSubstr("larger than"));
   std::string deep = "model: ";
   for (int i = 0; i < 2000; ++i) deep += '[';
