@@ -1,0 +1,129 @@
+#include "train/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace graft {
+namespace {
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82F63B78u : 0u);
+    table[i] = value;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
+
+// TFRecord's mask: a CRC of data that holds CRCs would be weak.
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+template <typename T>
+std::string little_endian(T value) {
+  std::string bytes(sizeof(T), '\0');
+  for (size_t i = 0; i < sizeof(T); ++i) {
+    bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+  }
+  return bytes;
+}
+
+// ---- Protocol buffers' wire format: a key (field << 3 | type), then the value --------------------
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  while (value >= 0x80) {
+    bytes += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  return bytes + static_cast<char>(value);
+}
+std::string varint_field(int field, uint64_t value) {
+  return varint(static_cast<uint64_t>(field) << 3) + varint(value);
+}
+std::string double_field(int field, double value) {
+  return varint(static_cast<uint64_t>(field) << 3 | 1) +
+         little_endian(std::bit_cast<uint64_t>(value));
+}
+std::string bytes_field(int field, std::string_view value) {
+  return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(value.size()) + std::string(value);
+}
+std::string float_field(int field, float value) {
+  return varint(static_cast<uint64_t>(field) << 3 | 5) +
+         little_endian(std::bit_cast<uint32_t>(value));
+}
+
+// Field numbers of event.proto and summary.proto.
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = 0xffffffffu;
+  for (const char c : bytes) {
+    crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  }
+  return crc ^ 0xffffffffu;
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {"localhost"};
+  const double now = wall_time();
+  path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now),
+                               host.data(), ::getpid());
+  file_ = std::fopen(path_.c_str(), "wb");
+  if (file_ == nullptr) {
+    throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
+  }
+  try {
+    append_record(double_field(kEventWallTime, now) +
+                  bytes_field(kEventFileVersion, "brain.Event:2"));
+  } catch (...) {
+    std::fclose(file_);
+    throw;
+  }
+}
+
+TensorBoardWriter::~TensorBoardWriter() { std::fclose(file_); }
+
+void TensorBoardWriter::write(int64_t step,
+                              const std::vector<std::pair<std::string, double>>& scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) {
+    summary += bytes_field(kSummaryValue, bytes_field(kValueTag, tag) +
+                                              float_field(kValueSimple, static_cast<float>(value)));
+  }
+  append_record(double_field(kEventWallTime, wall_time()) +
+                varint_field(kEventStep, static_cast<uint64_t>(step)) +
+                bytes_field(kEventSummary, summary));
+}
+
+void TensorBoardWriter::append_record(std::string_view event) {
+  const std::string length = little_endian(static_cast<uint64_t>(event.size()));
+  std::string record = length + little_endian(masked_crc(length));
+  record += event;
+  record += little_endian(masked_crc(event));
+  if (std::fwrite(record.data(), 1, record.size(), file_) != record.size() ||
+      std::fflush(file_) != 0) {
+    throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
+  }
+}
+
+}  // namespace graft
