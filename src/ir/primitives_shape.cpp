@@ -24,7 +24,7 @@ std::vector<Type> infer_broadcast_in_dim(const Call& call) {
   const Shape& shape = call.attributes.integers("shape");
   const std::vector<int64_t>& dims = call.attributes.integers("dims");
   element_count(shape);
-  if (dims.size() != x.shape.size()) {
+  if (dims.size() != x.shape.size() || dims.size() > shape.size()) {
     refuse(op, call, fmt::format("dims {} must name one axis of {} for each of the operand's",
                                  to_string(dims), to_string(shape)));
   }
