@@ -86,7 +86,8 @@ void round_to_declared(Array& array) {
   const DType dtype = array.type.dtype;
   if (dtype == DType::kF64) return;
   for (double& x : array.floats) {
-    x = dtype == DType::kF32 ? static_cast<double>(static_cast<float>(x)) : round_to_dtype(x, dtype);
+    x = dtype == DType::kF32 ? static_cast<double>(static_cast<float>(x))
+                             : round_to_dtype(x, dtype);
   }
 }
 
@@ -233,12 +234,14 @@ void expect_input(const Input& input, const Type& type, const Tensor& tensor,
                   InterpreterOptions options) {
   const bool widened = options.precision == InterpreterOptions::kF64 && is_float(type.dtype) &&
                        tensor.dtype() == DType::kF64;
-  if (tensor.defined() && tensor.shape() == type.shape && (tensor.dtype() == type.dtype || widened)) {
+  if (tensor.defined() && tensor.shape() == type.shape &&
+      (tensor.dtype() == type.dtype || widened)) {
     return;
   }
   const std::string given =
       tensor.defined() ? to_string(Type{tensor.dtype(), tensor.shape()}) : "nothing";
-  throw Error(fmt::format("input \"{}\" is {}, and {} was given", input.name, to_string(type), given));
+  throw Error(
+      fmt::format("input \"{}\" is {}, and {} was given", input.name, to_string(type), given));
 }
 
 }  // namespace

@@ -70,15 +70,16 @@ std::vector<Type> infer_case(const Call& call) {
     }
     const std::vector<Type> outputs = body_results(*call.bodies[i]);
     if (outputs != results) {
-      refuse(kCase, call,
-             fmt::format("body {} gives {} where body 0 gives {}", i, list(outputs), list(results)));
+      refuse(
+          kCase, call,
+          fmt::format("body {} gives {} where body 0 gives {}", i, list(outputs), list(results)));
     }
   }
   return results;
 }
 
-// The gradient of one body as a graph: (operands, cotangents of the results `given`) -> cotangents of the
-// operands `wanted`. It computes again what it needs of the body's values.
+// The gradient of one body as a graph: (operands, cotangents of the results `given`) -> cotangents
+// of the operands `wanted`. It computes again what it needs of the body's values.
 std::shared_ptr<const Graph> case_body_gradient(const Graph& body, const std::vector<size_t>& given,
                                                 const std::vector<size_t>& wanted,
                                                 const AutodiffOptions& options) {
@@ -133,21 +134,18 @@ void case_gradient(GradientContext& c) {
 const Op kConstant{.name = "constant", .primitive = true, .infer = infer_constant};
 const Op kSplat{.name = "splat", .primitive = true, .infer = infer_splat};
 const Op kIota{.name = "iota", .primitive = true, .infer = infer_iota};
-const Op kCase{
-    .name = "case", .primitive = true, .infer = infer_case, .gradient = case_gradient};
+const Op kCase{.name = "case", .primitive = true, .infer = infer_case, .gradient = case_gradient};
 
 std::span<const Op* const> primitives() {
+  // clang-format off
   static constexpr std::array kAll = {
-      &kConstant,    &kSplat,        &kIota,         &kNeg,          &kExp,
-      &kLog,         &kLog1p,        &kSqrt,         &kRsqrt,        &kTanh,
-      &kLogistic,    &kCos,          &kSin,          &kAbs,          &kFloor,
-      &kSign,        &kNot,          &kIsFinite,     &kConvert,      &kAdd,
-      &kSub,         &kMul,          &kDiv,          &kMax,          &kMin,
-      &kPow,         &kAnd,          &kOr,           &kXor,          &kShiftLeft,
-      &kShiftRight,  &kCompare,      &kSelect,       &kBroadcastInDim, &kReshape,
-      &kTranspose,   &kSlice,        &kPad,          &kConcatenate,  &kDynamicSlice,
-      &kDynamicUpdateSlice, &kReduceSum, &kReduceMax, &kDotGeneral,  &kGather,
-      &kScatterAdd,  &kTopK,         &kScan,         &kCase};
+      &kConstant, &kSplat, &kIota, &kNeg, &kExp, &kLog, &kLog1p, &kSqrt, &kRsqrt, &kTanh,
+      &kLogistic, &kCos, &kSin, &kAbs, &kFloor, &kSign, &kNot, &kIsFinite, &kConvert, &kAdd, &kSub,
+      &kMul, &kDiv, &kMax, &kMin, &kPow, &kAnd, &kOr, &kXor, &kShiftLeft, &kShiftRight, &kCompare,
+      &kSelect, &kBroadcastInDim, &kReshape, &kTranspose, &kSlice, &kPad, &kConcatenate,
+      &kDynamicSlice, &kDynamicUpdateSlice, &kReduceSum, &kReduceMax, &kDotGeneral, &kGather,
+      &kScatterAdd, &kTopK, &kScan, &kCase};
+  // clang-format on
   return kAll;
 }
 

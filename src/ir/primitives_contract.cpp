@@ -75,22 +75,22 @@ void expect_side(const Call& call, size_t operand, const char* batch, const char
   std::vector<int64_t> axes = call.attributes.integers(batch);
   const std::vector<int64_t>& contracted = call.attributes.integers(contract);
   axes.insert(axes.end(), contracted.begin(), contracted.end());
-  expect_axes(kDotGeneral, call, axes,
-              static_cast<int64_t>(call.operands[operand].shape.size()), false);
+  expect_axes(kDotGeneral, call, axes, static_cast<int64_t>(call.operands[operand].shape.size()),
+              false);
 }
 
 void expect_paired(const Call& call, const char* role, const std::vector<int64_t>& lhs,
                    const std::vector<int64_t>& rhs) {
   if (lhs.size() != rhs.size()) {
-    refuse(kDotGeneral, call, fmt::format("{} axes {} and {} must pair up", role, to_string(lhs),
-                                          to_string(rhs)));
+    refuse(kDotGeneral, call,
+           fmt::format("{} axes {} and {} must pair up", role, to_string(lhs), to_string(rhs)));
   }
   for (size_t i = 0; i < lhs.size(); ++i) {
     const int64_t a = call.operands[0].shape[static_cast<size_t>(lhs[i])];
     const int64_t b = call.operands[1].shape[static_cast<size_t>(rhs[i])];
     if (a != b) {
-      refuse(kDotGeneral, call, fmt::format("{} axes {} and {} must be of one extent", role, lhs[i],
-                                            rhs[i]));
+      refuse(kDotGeneral, call,
+             fmt::format("{} axes {} and {} must be of one extent", role, lhs[i], rhs[i]));
     }
   }
 }
@@ -103,8 +103,8 @@ std::vector<Type> infer_dot_general(const Call& call) {
     refuse(kDotGeneral, call, "operands must be of one element type");
   }
   if (!is_float(dtype)) {
-    refuse(kDotGeneral, call, fmt::format("the result must be of floats, not {}; operands",
-                                          dtype_name(dtype)));
+    refuse(kDotGeneral, call,
+           fmt::format("the result must be of floats, not {}; operands", dtype_name(dtype)));
   }
   expect_side(call, 0, "lhs_batch", "lhs_contract");
   expect_side(call, 1, "rhs_batch", "rhs_contract");
@@ -128,9 +128,9 @@ std::vector<int64_t> range(size_t first, size_t count) {
   return axes;
 }
 
-// The cotangent of the operand whose axes are `mine`: that of the result contracted with the other operand
-// over the other's free axes, which begin at `other_free` in the result. The order of the two is chosen so
-// that the product, where it can, needs no transpose.
+// The cotangent of the operand whose axes are `mine`: that of the result contracted with the other
+// operand over the other's free axes, which begin at `other_free` in the result. The order of the
+// two is chosen so that the product, where it can, needs no transpose.
 Value side_gradient(Value g, Value other, DType dtype, const Side& mine, const Side& others,
                     size_t other_free) {
   const DType wide = dtype_bits(g.dtype()) > dtype_bits(other.dtype()) ? g.dtype() : other.dtype();
@@ -148,7 +148,8 @@ Value side_gradient(Value g, Value other, DType dtype, const Side& mine, const S
   std::vector<int64_t> contracted;
   for (const auto& pair : pairs) contracted.push_back(pair.second);
 
-  const bool free_first = contracted.empty() || (!mine.free.empty() && mine.free[0] < contracted[0]);
+  const bool free_first =
+      contracted.empty() || (!mine.free.empty() && mine.free[0] < contracted[0]);
   std::vector<int64_t> axes = mine.batch;  // of the operand, in the order of the product's axes
   const std::vector<int64_t>& second = free_first ? mine.free : contracted;
   const std::vector<int64_t>& third = free_first ? contracted : mine.free;
@@ -158,11 +159,18 @@ Value side_gradient(Value g, Value other, DType dtype, const Side& mine, const S
   for (size_t i = 0; i < axes.size(); ++i) {
     permutation[static_cast<size_t>(axes[i])] = static_cast<int64_t>(i);
   }
-  const Value product =
-      free_first ? dot_general(g, other, {.lhs_contract = summed, .rhs_contract = others.free,
-                                          .lhs_batch = batch, .rhs_batch = others.batch}, dtype)
-                 : dot_general(other, g, {.lhs_contract = others.free, .rhs_contract = summed,
-                                          .lhs_batch = others.batch, .rhs_batch = batch}, dtype);
+  const Value product = free_first ? dot_general(g, other,
+                                                 {.lhs_contract = summed,
+                                                  .rhs_contract = others.free,
+                                                  .lhs_batch = batch,
+                                                  .rhs_batch = others.batch},
+                                                 dtype)
+                                   : dot_general(other, g,
+                                                 {.lhs_contract = others.free,
+                                                  .rhs_contract = summed,
+                                                  .lhs_batch = others.batch,
+                                                  .rhs_batch = batch},
+                                                 dtype);
   return transpose(product, permutation);
 }
 

@@ -72,7 +72,8 @@ void pow_gradient(GradientContext& c) {
   }
 }
 
-// The share of the cotangent that goes to the operand that `wins`, and half of it where both are equal.
+// The share of the cotangent that goes to the operand that `wins`, and half of it where both are
+// equal.
 void extremum_gradient(GradientContext& c, Value first_wins, Value second_wins) {
   const Value g = cotangent_of(c);
   const Value half = g * 0.5, zero = zeros_like(g);
@@ -146,25 +147,28 @@ const Op kLogistic{.name = "logistic",
                      const Value y = c.result(0);
                      c.set(0, cotangent_of(c) * (y * (1 - y)));
                    }};
-const Op kCos{.name = "cos",
-              .primitive = true,
-              .infer = infer_same<kCos, 1, kFloats>,
-              .gradient = [](GradientContext& c) { c.set(0, -(cotangent_of(c) * sin(c.operand(0)))); }};
-const Op kSin{.name = "sin",
-              .primitive = true,
-              .infer = infer_same<kSin, 1, kFloats>,
-              .gradient = [](GradientContext& c) { c.set(0, cotangent_of(c) * cos(c.operand(0))); }};
-const Op kAbs{.name = "abs",
-              .primitive = true,
-              .infer = infer_same<kAbs, 1, kNumbers>,
-              .gradient = [](GradientContext& c) { c.set(0, cotangent_of(c) * sign(c.operand(0))); }};
+const Op kCos{
+    .name = "cos",
+    .primitive = true,
+    .infer = infer_same<kCos, 1, kFloats>,
+    .gradient = [](GradientContext& c) { c.set(0, -(cotangent_of(c) * sin(c.operand(0)))); }};
+const Op kSin{
+    .name = "sin",
+    .primitive = true,
+    .infer = infer_same<kSin, 1, kFloats>,
+    .gradient = [](GradientContext& c) { c.set(0, cotangent_of(c) * cos(c.operand(0))); }};
+const Op kAbs{
+    .name = "abs",
+    .primitive = true,
+    .infer = infer_same<kAbs, 1, kFloats | kSigned>,
+    .gradient = [](GradientContext& c) { c.set(0, cotangent_of(c) * sign(c.operand(0))); }};
 const Op kFloor{.name = "floor",
                 .primitive = true,
                 .infer = infer_same<kFloor, 1, kFloats>,
                 .gradient = zero_gradient};
 const Op kSign{.name = "sign",
                .primitive = true,
-               .infer = infer_same<kSign, 1, kNumbers>,
+               .infer = infer_same<kSign, 1, kFloats | kSigned>,
                .gradient = zero_gradient};
 const Op kNot{.name = "not", .primitive = true, .infer = infer_same<kNot, 1, kBitwise>};
 const Op kIsFinite{
@@ -231,15 +235,13 @@ const Op kShiftLeft{
 const Op kShiftRight{
     .name = "shift_right", .primitive = true, .infer = infer_same<kShiftRight, 2, kIntegers>};
 const Op kCompare{.name = "compare", .primitive = true, .infer = infer_compare};
-const Op kSelect{.name = "select",
-                 .primitive = true,
-                 .infer = infer_select,
-                 .gradient = [](GradientContext& c) {
-                   const Value condition = c.operand(0), g = cotangent_of(c);
-                   const Value zero = zeros_like(g);
-                   if (c.needs(1)) c.set(1, select(condition, g, zero));
-                   if (c.needs(2)) c.set(2, select(condition, zero, g));
-                 }};
+const Op kSelect{
+    .name = "select", .primitive = true, .infer = infer_select, .gradient = [](GradientContext& c) {
+      const Value condition = c.operand(0), g = cotangent_of(c);
+      const Value zero = zeros_like(g);
+      if (c.needs(1)) c.set(1, select(condition, g, zero));
+      if (c.needs(2)) c.set(2, select(condition, zero, g));
+    }};
 
 Value operator+(Value a, Value b) { return binary(kAdd, a, b); }
 Value operator-(Value a, Value b) { return binary(kSub, a, b); }

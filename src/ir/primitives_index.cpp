@@ -61,8 +61,8 @@ void scatter_add_gradient(GradientContext& c) {
   c.set(0, g);
   if (!c.needs(2)) return;
   const Value zero = zeros_like(indices);
-  const Value kept = greater_equal(indices, zero) &
-                     less(indices, zero + static_cast<double>(table.dim(0)));
+  const Value kept =
+      greater_equal(indices, zero) & less(indices, zero + static_cast<double>(table.dim(0)));
   const Value rows = gather(g, indices);
   c.set(2, select(broadcast_in_dim(kept, Shape(rows.shape()), {0}), rows, zeros_like(rows)));
 }
@@ -90,8 +90,8 @@ void top_k_gradient(GradientContext& c) {
   const int64_t width = x.dim(-1), k = c.attributes().i64("k");
   const int64_t elements = x.type().elements();
   if (elements > std::numeric_limits<int32_t>::max()) {
-    throw Error(fmt::format("top_k: the gradient of {} needs indices beyond s32",
-                            to_string(x.type())));
+    throw Error(
+        fmt::format("top_k: the gradient of {} needs indices beyond s32", to_string(x.type())));
   }
   const int64_t rows = width == 0 ? 0 : elements / width;
   Graph& graph = c.graph();
@@ -109,7 +109,8 @@ const Op kScatterAdd{.name = "scatter_add",
                      .primitive = true,
                      .infer = infer_scatter_add,
                      .gradient = scatter_add_gradient};
-const Op kTopK{.name = "top_k", .primitive = true, .infer = infer_top_k, .gradient = top_k_gradient};
+const Op kTopK{
+    .name = "top_k", .primitive = true, .infer = infer_top_k, .gradient = top_k_gradient};
 
 Value gather(Value table, Value indices) { return table.graph().add1(kGather, {table, indices}); }
 

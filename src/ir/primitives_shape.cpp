@@ -25,15 +25,17 @@ std::vector<Type> infer_broadcast_in_dim(const Call& call) {
   const std::vector<int64_t>& dims = call.attributes.integers("dims");
   element_count(shape);
   if (dims.size() != x.shape.size() || dims.size() > shape.size()) {
-    refuse(op, call, fmt::format("dims {} must name one axis of {} for each of the operand's",
-                                 to_string(dims), to_string(shape)));
+    refuse(op, call,
+           fmt::format("dims {} must name one axis of {} for each of the operand's",
+                       to_string(dims), to_string(shape)));
   }
   expect_axes(op, call, dims, static_cast<int64_t>(shape.size()), true);
   for (size_t i = 0; i < dims.size(); ++i) {
     const int64_t to = shape[static_cast<size_t>(dims[i])];
     if (x.shape[i] != to && x.shape[i] != 1) {
-      refuse(op, call, fmt::format("axis {} must be 1 or {} to become axis {} of {}", i, to, dims[i],
-                                   to_string(shape)));
+      refuse(op, call,
+             fmt::format("axis {} must be 1 or {} to become axis {} of {}", i, to, dims[i],
+                         to_string(shape)));
     }
   }
   return {{x.dtype, shape}};
@@ -53,8 +55,8 @@ std::vector<Type> infer_reshape(const Call& call) {
   expect_operands(kReshape, call, 1);
   const Shape& shape = call.attributes.integers("shape");
   if (element_count(shape) != call.operands[0].elements()) {
-    refuse(kReshape, call, fmt::format("{} must have as many elements as the operand",
-                                       to_string(shape)));
+    refuse(kReshape, call,
+           fmt::format("{} must have as many elements as the operand", to_string(shape)));
   }
   return {{call.operands[0].dtype, shape}};
 }
@@ -64,8 +66,9 @@ std::vector<Type> infer_transpose(const Call& call) {
   const Type& x = call.operands[0];
   const std::vector<int64_t>& permutation = call.attributes.integers("permutation");
   if (permutation.size() != x.shape.size()) {
-    refuse(kTranspose, call, fmt::format("permutation {} must name every axis of the operand",
-                                         to_string(permutation)));
+    refuse(
+        kTranspose, call,
+        fmt::format("permutation {} must name every axis of the operand", to_string(permutation)));
   }
   expect_axes(kTranspose, call, permutation, rank_of(x), false);
   Shape shape;
@@ -90,15 +93,16 @@ std::vector<Type> infer_slice(const Call& call) {
   const auto& stride = call.attributes.integers("stride");
   if (start.size() != x.shape.size() || limit.size() != x.shape.size() ||
       stride.size() != x.shape.size()) {
-    refuse(kSlice, call, fmt::format("start {}, limit {}, stride {} must have an entry for each axis",
-                                     to_string(start), to_string(limit), to_string(stride)));
+    refuse(kSlice, call,
+           fmt::format("start {}, limit {}, stride {} must have an entry for each axis",
+                       to_string(start), to_string(limit), to_string(stride)));
   }
   Shape shape;
   for (size_t i = 0; i < start.size(); ++i) {
     if (start[i] < 0 || start[i] > limit[i] || limit[i] > x.shape[i] || stride[i] < 1) {
       refuse(kSlice, call,
-             fmt::format("start {}, limit {}, stride {} must lie within axis {}", start[i], limit[i],
-                         stride[i], i));
+             fmt::format("start {}, limit {}, stride {} must lie within axis {}", start[i],
+                         limit[i], stride[i], i));
     }
     shape.push_back((limit[i] - start[i] + stride[i] - 1) / stride[i]);
   }
@@ -116,7 +120,8 @@ Value slice_axes(Value x, const std::vector<int64_t>& start, const std::vector<i
   return x.graph().add1(kSlice, {x}, {{"start", start}, {"limit", limit}, {"stride", stride}});
 }
 
-// Puts stride - 1 zeros after each element along an axis: as a new innermost axis of that many, folded in.
+// Puts stride - 1 zeros after each element along an axis: as a new innermost axis of that many,
+// folded in.
 Value dilate(Value x, size_t axis, int64_t stride) {
   Shape split = x.shape();
   split.insert(split.begin() + static_cast<std::ptrdiff_t>(axis) + 1, 1);
@@ -150,20 +155,22 @@ std::vector<Type> infer_pad(const Call& call) {
   const auto& low = call.attributes.integers("low");
   const auto& high = call.attributes.integers("high");
   if (low.size() != x.shape.size() || high.size() != x.shape.size()) {
-    refuse(kPad, call, fmt::format("low {} and high {} must have an entry for each axis",
-                                   to_string(low), to_string(high)));
+    refuse(kPad, call,
+           fmt::format("low {} and high {} must have an entry for each axis", to_string(low),
+                       to_string(high)));
   }
   Shape shape;
   for (size_t i = 0; i < low.size(); ++i) {
     if (low[i] < 0 || high[i] < 0) {
-      refuse(kPad, call, fmt::format("low {} and high {} must not be negative", to_string(low),
-                                     to_string(high)));
+      refuse(
+          kPad, call,
+          fmt::format("low {} and high {} must not be negative", to_string(low), to_string(high)));
     }
     int64_t extent = 0;
     if (__builtin_add_overflow(x.shape[i], low[i], &extent) ||
         __builtin_add_overflow(extent, high[i], &extent)) {
-      refuse(kPad, call, fmt::format("low {} and high {} are too large", to_string(low),
-                                     to_string(high)));
+      refuse(kPad, call,
+             fmt::format("low {} and high {} are too large", to_string(low), to_string(high)));
     }
     shape.push_back(extent);
   }

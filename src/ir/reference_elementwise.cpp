@@ -39,7 +39,8 @@ void binary(const KernelCall& call, Float on_floats, Integer on_integers) {
 
 template <typename Integer>
 void integer_binary(const KernelCall& call, Integer f) {
-  binary(call, [](double, double) { return 0.0; }, f);
+  binary(
+      call, [](double, double) { return 0.0; }, f);
 }
 
 // Modulo 2^64, where signed arithmetic would be undefined.
@@ -160,14 +161,15 @@ void iota(const KernelCall& call) {
   const auto axis = static_cast<size_t>(call.attributes().i64("axis"));
   std::vector<int64_t> counts(out.type.shape.size(), 0);
   counts[axis] = 1;
-  walk(out.type.shape, row_major_strides(out.type.shape), counts, [&](int64_t place, int64_t count) {
-    const auto i = static_cast<size_t>(place);
-    if (out.is_float()) {
-      out.floats[i] = static_cast<double>(count);
-    } else {
-      out.integers[i] = wrap(count, out.type.dtype);
-    }
-  });
+  walk(out.type.shape, row_major_strides(out.type.shape), counts,
+       [&](int64_t place, int64_t count) {
+         const auto i = static_cast<size_t>(place);
+         if (out.is_float()) {
+           out.floats[i] = static_cast<double>(count);
+         } else {
+           out.integers[i] = wrap(count, out.type.dtype);
+         }
+       });
 }
 
 double rsqrt(double x) { return 1 / std::sqrt(x); }
@@ -184,7 +186,8 @@ void add_unary(KernelTable& table) {
   };
   table[&kSign] = [](const KernelCall& c) {
     map_floats(c, float_sign);
-    map_integers(c, [](int64_t x) { return static_cast<int64_t>(x > 0) - static_cast<int64_t>(x < 0); });
+    map_integers(
+        c, [](int64_t x) { return static_cast<int64_t>(x > 0) - static_cast<int64_t>(x < 0); });
   };
   table[&kNot] = [](const KernelCall& c) {
     const bool logical = c.in[0]->type.dtype == DType::kBool;
@@ -227,8 +230,9 @@ void add_binary(KernelTable& table) {
     binary(c, float_min, [](int64_t a, int64_t b) { return a < b ? a : b; });
   };
   table[&kPow] = [](const KernelCall& c) {
-    binary(c, [](double a, double b) { return std::pow(a, b); },
-           [](int64_t, int64_t) { return int64_t{0}; });
+    binary(
+        c, [](double a, double b) { return std::pow(a, b); },
+        [](int64_t, int64_t) { return int64_t{0}; });
   };
   table[&kAnd] = [](const KernelCall& c) { integer_binary(c, std::bit_and<int64_t>()); };
   table[&kOr] = [](const KernelCall& c) { integer_binary(c, std::bit_or<int64_t>()); };
@@ -247,14 +251,22 @@ void add_binary(KernelTable& table) {
 
 int64_t wrap(int64_t v, DType dtype) {
   switch (dtype) {
-    case DType::kBool: return v != 0;
-    case DType::kU4: return v & 0xF;
-    case DType::kS4: return ((v & 0xF) ^ 0x8) - 0x8;
-    case DType::kU8: return static_cast<uint8_t>(v);
-    case DType::kS8: return static_cast<int8_t>(v);
-    case DType::kU32: return static_cast<uint32_t>(v);
-    case DType::kS32: return static_cast<int32_t>(v);
-    default: return v;
+    case DType::kBool:
+      return v != 0;
+    case DType::kU4:
+      return v & 0xF;
+    case DType::kS4:
+      return ((v & 0xF) ^ 0x8) - 0x8;
+    case DType::kU8:
+      return static_cast<uint8_t>(v);
+    case DType::kS8:
+      return static_cast<int8_t>(v);
+    case DType::kU32:
+      return static_cast<uint32_t>(v);
+    case DType::kS32:
+      return static_cast<int32_t>(v);
+    default:
+      return v;
   }
 }
 

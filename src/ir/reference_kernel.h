@@ -1,6 +1,6 @@
 #pragma once
-// What the reference interpreter is made of: arrays of doubles or 64-bit integers, one kernel a primitive,
-// and the walk over strided arrays that most kernels are.
+// What the reference interpreter is made of: arrays of doubles or 64-bit integers, one kernel a
+// primitive, and the walk over strided arrays that most kernels are.
 
 #include <cstdint>
 #include <span>
@@ -52,11 +52,11 @@ void with_elements(const Array& in, Array& out, F f) {
 
 std::vector<int64_t> row_major_strides(const Shape& shape);
 
-// Calls visit(a, b) for every index of `shape` in row-major order, where a and b are the offsets that two
-// lists of strides give it.
+// Calls visit(a, b) for every index of `shape` in row-major order, where a and b are the offsets
+// that two lists of strides give it.
 template <typename Visit>
-void walk(const Shape& shape, std::span<const int64_t> a_strides, std::span<const int64_t> b_strides,
-          Visit visit) {
+void walk(const Shape& shape, std::span<const int64_t> a_strides,
+          std::span<const int64_t> b_strides, Visit visit) {
   if (element_count(shape) == 0) return;
   std::vector<int64_t> index(shape.size(), 0);
   int64_t a = 0, b = 0;

@@ -33,8 +33,8 @@ void reduce_sum(const KernelCall& call) {
          if (x.is_float()) {
            out.floats[b] += x.floats[a];
          } else {
-           const uint64_t sum = static_cast<uint64_t>(out.integers[b]) +
-                                static_cast<uint64_t>(x.integers[a]);
+           const uint64_t sum =
+               static_cast<uint64_t>(out.integers[b]) + static_cast<uint64_t>(x.integers[a]);
            out.integers[b] = wrap(static_cast<int64_t>(sum), out.type.dtype);
          }
        });

@@ -24,19 +24,24 @@ void expect_operands(const Op& op, const Call& call, size_t count) {
 unsigned dtype_kind(DType dtype) {
   if (dtype == DType::kBool) return kBools;
   if (dtype == DType::kU4 || dtype == DType::kS4) return kPacked;
-  return is_float(dtype) ? kFloats : kIntegers;
+  if (is_float(dtype)) return kFloats;
+  return dtype == DType::kU8 || dtype == DType::kU32 ? kUnsigned : kSigned;
 }
 
 void expect_kind(const Op& op, const Call& call, size_t operand, unsigned kinds) {
   if ((dtype_kind(call.operands[operand].dtype) & kinds) != 0) return;
   std::string names;
   const auto name = [&](unsigned kind, std::string_view text) {
-    if ((kinds & kind) == 0) return;
+    if ((kinds & kind) != kind) return;
     if (!names.empty()) names += " or ";
     names += text;
   };
   name(kFloats, "float");
   name(kIntegers, "integer");
+  if ((kinds & kIntegers) != kIntegers) {
+    name(kSigned, "signed integer");
+    name(kUnsigned, "unsigned integer");
+  }
   name(kBools, "bool");
   name(kPacked, "4-bit");
   refuse(op, call, fmt::format("operand {} must be of {} elements", operand, names));

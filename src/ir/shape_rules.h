@@ -1,6 +1,6 @@
 #pragma once
-// What shape rules share: refusing operands with a message that names the operation and every type, and
-// the checks that most rules begin with.
+// What shape rules share: refusing operands with a message that names the operation and every type,
+// and the checks that most rules begin with.
 //
 //   expect_operands(op, call, 2);
 //   if (call.operands[0] != call.operands[1]) refuse(op, call, "operands must be of one type");
@@ -20,9 +20,16 @@ namespace graft {
 
 void expect_operands(const Op& op, const Call& call, size_t count);
 
-// Kinds of element types, to be joined with |. The packed 4-bit types belong to none of the first three:
-// they are moved and converted, never computed with.
-enum DTypeKinds : unsigned { kFloats = 1, kIntegers = 2, kBools = 4, kPacked = 8, kAnyKind = 15 };
+// Kinds of element types, to be joined with |. The packed 4-bit types are a kind of their own: they are
+// moved and converted, never computed with.
+enum DTypeKinds : unsigned {
+  kFloats = 1,
+  kSigned = 2,
+  kUnsigned = 4,
+  kIntegers = kSigned | kUnsigned,
+  kBools = 8,
+  kPacked = 16
+};
 unsigned dtype_kind(DType dtype);
 void expect_kind(const Op& op, const Call& call, size_t operand, unsigned kinds);
 

@@ -12,9 +12,9 @@ namespace graft {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::evaluate;
 using testing::evaluate1;
+using ::testing::HasSubstr;
 using Values = std::vector<Value>;
 
 constexpr InterpreterOptions kF64{.precision = InterpreterOptions::kF64};
@@ -87,10 +87,13 @@ TEST(Interpreter, ScanWithEveryRole) {
         [&](Graph& g, const Values& in) {
           const ScanResults results = scan(
               g, 3,
-              {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]},
+              {.carries = {in[0]},
+               .invariants = {in[1]},
+               .stacked = {in[2]},
                .lists = {{in[3], in[4], in[5]}}},
               [](ScanBody& body) {
-                body.carry_out(0, body.carry(0) * body.invariant(0) + body.stacked(0) + body.element(0));
+                body.carry_out(
+                    0, body.carry(0) * body.invariant(0) + body.stacked(0) + body.element(0));
                 body.stacked_out(body.carry(0));
                 body.list_out(body.stacked(0) * body.element(0));
               },
@@ -121,11 +124,11 @@ TEST(Interpreter, Case) {
     return std::shared_ptr<const Graph>(graph);
   };
   for (const auto& [index, factor] : {std::pair{-1, 10}, {0, 10}, {1, 20}, {2, 30}, {5, 30}}) {
-    const Tensor y = evaluate1(
-        {Tensor::of<int32_t>({}, {index}), Tensor::of<float>({2}, {1, 2})},
-        [&](Graph&, const Values& in) {
-          return case_of(in[0], Values{in[1]}, {body(10), body(20), body(30)})[0];
-        });
+    const Tensor y =
+        evaluate1({Tensor::of<int32_t>({}, {index}), Tensor::of<float>({2}, {1, 2})},
+                  [&](Graph&, const Values& in) {
+                    return case_of(in[0], Values{in[1]}, {body(10), body(20), body(30)})[0];
+                  });
     EXPECT_THAT(y.span<float>(), ElementsAre(factor, 2 * factor));
   }
 }
@@ -167,7 +170,8 @@ TEST(Interpreter, PhiloxInPrimitives) {
   }
   for (Value v : counter) g.output("x", v);
 
-  const uint32_t counters[3][4] = {{0, 0, 0, 0}, {~0u, ~0u, ~0u, ~0u}, {0x243F6A88, 1, 2, 0x85A308D3}};
+  const uint32_t counters[3][4] = {
+      {0, 0, 0, 0}, {~0u, ~0u, ~0u, ~0u}, {0x243F6A88, 1, 2, 0x85A308D3}};
   const uint32_t keys[3][2] = {{0, 0}, {~0u, ~0u}, {0xA4093822, 0x299F31D0}};
   std::vector<Tensor> inputs;
   for (size_t w = 0; w < 4; ++w) {

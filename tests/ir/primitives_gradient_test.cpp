@@ -104,10 +104,9 @@ TEST(PrimitiveGradient, EqualOperandsOfAnExtremumShare) {
 
 TEST(PrimitiveGradient, Select) {
   check_binary([](Value a, Value b) { return select(less(a, b), a * a, b * 3); });
-  check_gradients({{.type = {DType::kF32, {4}}}, {.type = {DType::kF32, {}}}},
-                  [](Graph&, const Values& in) {
-                    return Values{select(greater(in[0], in[1]), in[0], in[1])};
-                  });
+  check_gradients(
+      {{.type = {DType::kF32, {4}}}, {.type = {DType::kF32, {}}}},
+      [](Graph&, const Values& in) { return Values{select(greater(in[0], in[1]), in[0], in[1])}; });
 }
 
 TEST(PrimitiveGradient, BroadcastAndScalars) {
@@ -116,10 +115,11 @@ TEST(PrimitiveGradient, BroadcastAndScalars) {
   check_shape_op({}, [](Value x) { return broadcast_in_dim(x, {3, 2}, {}); });
   check_shape_op({2, 1, 3}, [](Value x) { return broadcast_to(x, {5, 2, 4, 3}); });
   check_shape_op({1, 1}, [](Value x) { return broadcast_to(x, {2, 3}); });
-  check_gradients({{.type = {DType::kF32, {}}, .low = 0.5}, {.type = {DType::kF32, {2, 3}}, .low = 0.5}},
-                  [](Graph&, const Values& in) {
-                    return Values{in[0] * in[1], in[1] / in[0], in[0] - in[1]};
-                  });
+  check_gradients(
+      {{.type = {DType::kF32, {}}, .low = 0.5}, {.type = {DType::kF32, {2, 3}}, .low = 0.5}},
+      [](Graph&, const Values& in) {
+        return Values{in[0] * in[1], in[1] / in[0], in[0] - in[1]};
+      });
 }
 
 TEST(PrimitiveGradient, ReshapeAndTranspose) {
@@ -147,11 +147,11 @@ TEST(PrimitiveGradient, Slice) {
 
 TEST(PrimitiveGradient, Pad) {
   check_shape_op({2, 3}, [](Value x) { return pad(x, 1, 1, 2); });
-  check_gradients({{.type = {DType::kF32, {2, 2}}}, {.type = {DType::kF32, {}}}},
-                  [](Graph& g, const Values& in) {
-                    return Values{g.add1(kPad, {in[0], in[1]},
-                                         {{"low", Shape{1, 0}}, {"high", Shape{0, 2}}})};
-                  });
+  check_gradients(
+      {{.type = {DType::kF32, {2, 2}}}, {.type = {DType::kF32, {}}}},
+      [](Graph& g, const Values& in) {
+        return Values{g.add1(kPad, {in[0], in[1]}, {{"low", Shape{1, 0}}, {"high", Shape{0, 2}}})};
+      });
 }
 
 TEST(PrimitiveGradient, Concatenate) {
@@ -168,14 +168,16 @@ TEST(PrimitiveGradient, Concatenate) {
 TEST(PrimitiveGradient, DynamicSlices) {
   for (int start : {-1, 0, 1, 2, 9}) {  // both ends clamped
     check_shape_op({4, 3}, [&](Value x) {
-      const Values starts = {scalar(x.graph(), start, DType::kS32), scalar(x.graph(), 1, DType::kS32)};
+      const Values starts = {scalar(x.graph(), start, DType::kS32),
+                             scalar(x.graph(), 1, DType::kS32)};
       return dynamic_slice(x, starts, {2, 2});
     });
-    check_gradients({{.type = {DType::kF32, {4, 3}}}, {.type = {DType::kF32, {2, 2}}}},
-                    [&](Graph& g, const Values& in) {
-                      const Values starts = {scalar(g, start, DType::kS32), scalar(g, 0, DType::kS32)};
-                      return Values{dynamic_update_slice(in[0], in[1], starts)};
-                    });
+    check_gradients(
+        {{.type = {DType::kF32, {4, 3}}}, {.type = {DType::kF32, {2, 2}}}},
+        [&](Graph& g, const Values& in) {
+          const Values starts = {scalar(g, start, DType::kS32), scalar(g, 0, DType::kS32)};
+          return Values{dynamic_update_slice(in[0], in[1], starts)};
+        });
   }
 }
 
@@ -202,17 +204,23 @@ TEST(PrimitiveGradient, DotGeneral) {
       {{3}, {3}, {.lhs_contract = {0}, .rhs_contract = {0}}},
       {{2}, {3}, {.lhs_contract = {}, .rhs_contract = {}}},
       {{2, 5, 3}, {4, 3}, {.lhs_contract = {2}, .rhs_contract = {1}}},
-      {{2, 4, 3}, {2, 3, 5},
+      {{2, 4, 3},
+       {2, 3, 5},
        {.lhs_contract = {2}, .rhs_contract = {1}, .lhs_batch = {0}, .rhs_batch = {0}}},
-      {{4, 2, 3}, {3, 5, 2},
+      {{4, 2, 3},
+       {3, 5, 2},
        {.lhs_contract = {2}, .rhs_contract = {0}, .lhs_batch = {1}, .rhs_batch = {2}}},
-      {{2, 3, 4, 5}, {5, 2, 4, 3},
+      {{2, 3, 4, 5},
+       {5, 2, 4, 3},
        {.lhs_contract = {3, 1}, .rhs_contract = {0, 3}, .lhs_batch = {0}, .rhs_batch = {1}}},
-      {{2, 3, 4}, {4, 3, 2},
+      {{2, 3, 4},
+       {4, 3, 2},
        {.lhs_contract = {1}, .rhs_contract = {1}, .lhs_batch = {2, 0}, .rhs_batch = {0, 2}}},
-      {{2, 3, 2, 4}, {3, 2, 2, 5},
+      {{2, 3, 2, 4},
+       {3, 2, 2, 5},
        {.lhs_contract = {0, 2}, .rhs_contract = {2, 1}, .lhs_batch = {1}, .rhs_batch = {0}}},
-      {{2, 3}, {2, 3},
+      {{2, 3},
+       {2, 3},
        {.lhs_contract = {}, .rhs_contract = {}, .lhs_batch = {0, 1}, .rhs_batch = {0, 1}}},
   };
   for (const DotCase& each : cases) {
@@ -261,9 +269,15 @@ std::shared_ptr<const Graph> body_of(const std::function<Values(const Values&)>&
 
 TEST(PrimitiveGradient, Case) {
   const std::vector<std::shared_ptr<const Graph>> bodies = {
-      body_of([](const Values& in) { return Values{in[0] * in[1], in[0]}; }),
-      body_of([](const Values& in) { return Values{in[1], exp(in[1])}; }),
-      body_of([](const Values& in) { return Values{zeros_like(in[0]), sin(in[0]) / 2}; })};
+      body_of([](const Values& in) {
+        return Values{in[0] * in[1], in[0]};
+      }),
+      body_of([](const Values& in) {
+        return Values{in[1], exp(in[1])};
+      }),
+      body_of([](const Values& in) {
+        return Values{zeros_like(in[0]), sin(in[0]) / 2};
+      })};
   for (int index : {-3, 0, 1, 2, 7}) {
     check_gradients({{.type = {DType::kF32, {3}}}, {.type = {DType::kF32, {3}}}},
                     [&](Graph& g, const Values& in) {
@@ -288,17 +302,24 @@ TEST(PrimitiveGradient, CotangentsInF32OfLowPrecisionValues) {
   static constexpr auto decomposed = [](Graph&, std::span<const Value> in, const Call&) -> Values {
     return {convert(in[0], DType::kF32) * 2};
   };
-  static const Op twice{.name = "twice", .infer = infer, .gradient = gradient, .decompose = decomposed};
+  static const Op twice{
+      .name = "twice", .infer = infer, .gradient = gradient, .decompose = decomposed};
   const std::vector<std::function<Value(Value)>> before = {
       [](Value x) { return x * x; },
       [](Value x) { return reshape(x, {6}); },
-      [](Value x) { return transpose(x, {1, 0}); },
+      [](Value x) {
+        return transpose(x, {1, 0});
+      },
       [](Value x) { return slice(x, 0, 0, 1); },
       [](Value x) { return pad(x, 1, 1, 1); },
       [](Value x) { return reduce_sum(x, {0}); },
       [](Value x) { return reduce_max(x, {1}); },
-      [](Value x) { return broadcast_to(x, {2, 2, 3}); },
-      [](Value x) { return concatenate(Values{x, x}, 0); },
+      [](Value x) {
+        return broadcast_to(x, {2, 2, 3});
+      },
+      [](Value x) {
+        return concatenate(Values{x, x}, 0);
+      },
       [](Value x) { return top_k(x, 2)[0]; },
       [](Value x) { return dot_general(x, x, {.lhs_contract = {1}, .rhs_contract = {1}}); },
       [](Value x) { return gather(x, scalar(x.graph(), 1, DType::kS32)); },
@@ -309,30 +330,31 @@ TEST(PrimitiveGradient, CotangentsInF32OfLowPrecisionValues) {
       },
   };
   for (const auto& f : before) {
-    check_gradients({{.type = {DType::kBF16, {2, 3}}}}, [&](Graph& g, const Values& in) {
-      return Values{g.add1(twice, {f(in[0])})};
-    });
+    check_gradients({{.type = {DType::kBF16, {2, 3}}}},
+                    [&](Graph& g, const Values& in) { return Values{g.add1(twice, {f(in[0])})}; });
   }
 }
 
 TEST(PrimitiveGradient, InsideScans) {
   for (const bool reverse : {false, true}) {
     for (const Remat remat : {Remat::kNone, Remat::kMinimal, Remat::kFull}) {
-      check_gradients(
-          {{.type = {DType::kF32, {3}}}, {.type = {DType::kF32, {3, 3}}}, {.type = {DType::kF32, {4, 3}}}},
-          [&](Graph& g, const Values& in) {
-            const ScanResults results = scan(
-                g, 4, {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]}},
-                [](ScanBody& body) {
-                  const Value h = dot_general(body.carry(0), body.invariant(0),
+      check_gradients({{.type = {DType::kF32, {3}}},
+                       {.type = {DType::kF32, {3, 3}}},
+                       {.type = {DType::kF32, {4, 3}}}},
+                      [&](Graph& g, const Values& in) {
+                        const ScanResults results = scan(
+                            g, 4, {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]}},
+                            [](ScanBody& body) {
+                              const Value h =
+                                  dot_general(body.carry(0), body.invariant(0),
                                               {.lhs_contract = {0}, .rhs_contract = {0}});
-                  body.carry_out(0, tanh(h + body.stacked(0)));
-                  body.stacked_out(exp(h) * body.carry(0));
-                },
-                reverse);
-            return Values{results.carries[0], results.stacked[0]};
-          },
-          {.autodiff = {.remat = remat}});
+                              body.carry_out(0, tanh(h + body.stacked(0)));
+                              body.stacked_out(exp(h) * body.carry(0));
+                            },
+                            reverse);
+                        return Values{results.carries[0], results.stacked[0]};
+                      },
+                      {.autodiff = {.remat = remat}});
     }
   }
 }
@@ -343,8 +365,8 @@ TEST(PrimitiveGradient, WhatHasNone) {
   for (const Op* op : primitives()) {
     if (op->gradient == nullptr) none.emplace(op->name);
   }
-  EXPECT_EQ(none, (std::set<std::string>{"and", "compare", "constant", "iota", "is_finite", "not", "or",
-                                         "shift_left", "shift_right", "splat", "xor"}));
+  EXPECT_EQ(none, (std::set<std::string>{"and", "compare", "constant", "iota", "is_finite", "not",
+                                         "or", "shift_left", "shift_right", "splat", "xor"}));
 }
 
 }  // namespace

@@ -16,11 +16,11 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using testing::evaluate;
+using testing::evaluate1;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
-using testing::evaluate;
-using testing::evaluate1;
 using Values = std::vector<Value>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -120,7 +120,8 @@ TEST(Primitive, IntegersWrap) {
   EXPECT_THAT(apply<U>(add, {0xFFFFFFFF, 5}, {2, 6}), ElementsAre(1u, 11u));
   EXPECT_THAT(apply<U>(sub, {1, 5}, {2, 3}), ElementsAre(0xFFFFFFFFu, 2u));
   EXPECT_THAT(apply<U>(mul, {0xD2511F53}, {0xCD9E8D57}), ElementsAre(0xD2511F53u * 0xCD9E8D57u));
-  EXPECT_THAT(apply<int32_t>(mul, {1 << 30}, {6}), ElementsAre(std::numeric_limits<int32_t>::min()));
+  EXPECT_THAT(apply<int32_t>(mul, {1 << 30}, {6}),
+              ElementsAre(std::numeric_limits<int32_t>::min()));
   EXPECT_THAT(apply<int64_t>(mul, {int64_t{1} << 62}, {4}), ElementsAre(0));
   EXPECT_THAT(apply<int32_t>(div, {-7, 7, 1, std::numeric_limits<int32_t>::min()}, {2, -2, 0, -1}),
               ElementsAre(-3, -3, -1, std::numeric_limits<int32_t>::min()));
@@ -167,8 +168,13 @@ TEST(Primitive, CompareAndSelect) {
   const Tensor a = floats({4}, {1, 2, 3, kNan}), b = floats({4}, {2, 2, 2, kNan});
   const std::vector<Tensor> out = evaluate({a, b}, [](Graph&, const Values& in) {
     const Value a = in[0], b = in[1];
-    return Values{equal(a, b), not_equal(a, b), less(a, b), less_equal(a, b), greater(a, b),
-                  greater_equal(a, b), select(less(a, b), a, b * 10)};
+    return Values{equal(a, b),
+                  not_equal(a, b),
+                  less(a, b),
+                  less_equal(a, b),
+                  greater(a, b),
+                  greater_equal(a, b),
+                  select(less(a, b), a, b * 10)};
   });
   EXPECT_THAT(list<bool>(out[0]), ElementsAre(false, true, false, false));
   EXPECT_THAT(list<bool>(out[1]), ElementsAre(true, false, true, true));
@@ -178,9 +184,8 @@ TEST(Primitive, CompareAndSelect) {
   EXPECT_THAT(list<bool>(out[5]), ElementsAre(false, true, true, false));
   EXPECT_THAT(list<float>(out[6]), ElementsAre(1, 20, 20, IsNan()));
   // As unsigned, all bits set is the largest.
-  const Tensor words_less =
-      evaluate1({words({1}, {0xFFFFFFFFu}), words({1}, {1})},
-                [](Graph&, const Values& in) { return less(in[0], in[1]); });
+  const Tensor words_less = evaluate1({words({1}, {0xFFFFFFFFu}), words({1}, {1})},
+                                      [](Graph&, const Values& in) { return less(in[0], in[1]); });
   EXPECT_THAT(list<bool>(words_less), ElementsAre(false));
 }
 
@@ -188,9 +193,9 @@ TEST(Primitive, Convert) {
   const std::vector<Tensor> out =
       evaluate({floats({6}, {1.9f, -1.9f, 3e9f, -3e9f, kNan, 300}), ints({3}, {-1, 300, 16777217})},
                [](Graph&, const Values& in) {
-                 return Values{convert(in[0], DType::kS32), convert(in[0], DType::kU8),
+                 return Values{convert(in[0], DType::kS32),  convert(in[0], DType::kU8),
                                convert(in[0], DType::kBool), convert(in[1], DType::kU32),
-                               convert(in[1], DType::kU8), convert(in[1], DType::kF32)};
+                               convert(in[1], DType::kU8),   convert(in[1], DType::kF32)};
                });
   EXPECT_THAT(list<int32_t>(out[0]), ElementsAre(1, -1, 2147483647, -2147483647 - 1, 0, 300));
   EXPECT_THAT(list<uint8_t>(out[1]), ElementsAre(1, 0, 255, 0, 0, 255));
@@ -205,7 +210,8 @@ TEST(Primitive, Shapes) {
     const Value x = in[0];
     const Value strided = g.add1(
         kSlice, {x}, {{"start", Shape{0, 0}}, {"limit", Shape{2, 3}}, {"stride", Shape{2, 2}}});
-    const Value padded = g.add1(kPad, {x, scalar(g, 9)}, {{"low", Shape{1, 0}}, {"high", Shape{0, 1}}});
+    const Value padded =
+        g.add1(kPad, {x, scalar(g, 9)}, {{"low", Shape{1, 0}}, {"high", Shape{0, 1}}});
     return Values{broadcast_in_dim(x, {2, 2, 3}, {0, 2}),
                   broadcast_to(slice(x, 0, 1, 2), {2, 3}),
                   transpose(x, {1, 0}),
@@ -230,8 +236,9 @@ TEST(Primitive, Shapes) {
 
 TEST(Primitive, TransposesOfThreeAxes) {
   const Tensor x = counting({2, 3, 4});
-  const Tensor y =
-      evaluate1({x}, [](Graph&, const Values& in) { return transpose(in[0], {2, 0, 1}); });
+  const Tensor y = evaluate1({x}, [](Graph&, const Values& in) {
+    return transpose(in[0], {2, 0, 1});
+  });
   ASSERT_EQ(y.shape(), (Shape{4, 2, 3}));
   for (int64_t i = 0; i < 2; ++i) {
     for (int64_t j = 0; j < 3; ++j) {
@@ -260,7 +267,8 @@ TEST(Primitive, DynamicSlices) {
   const auto at = [](int row, int column) {
     return evaluate({counting({3, 3}), floats({2, 1}, {-1, -2})}, [&](Graph& g, const Values& in) {
       const Values starts = {scalar(g, row, DType::kS32), scalar(g, column, DType::kS32)};
-      return Values{dynamic_slice(in[0], starts, {2, 1}), dynamic_update_slice(in[0], in[1], starts)};
+      return Values{dynamic_slice(in[0], starts, {2, 1}),
+                    dynamic_update_slice(in[0], in[1], starts)};
     });
   };
   EXPECT_THAT(list<float>(at(1, 1)[0]), ElementsAre(4, 7));
@@ -273,9 +281,13 @@ TEST(Primitive, Reductions) {
   const std::vector<Tensor> out =
       evaluate({counting({2, 3}), ints({2}, {2147483647, 1}), floats({3}, {1, kNan, 2})},
                [](Graph& g, const Values& in) {
-                 return Values{reduce_sum(in[0], {0}), reduce_sum(in[0], {-1}),
-                               reduce_sum(in[0], {1, 0}), reduce_max(in[0], {0}),
-                               reduce_max(in[0], {1}), reduce_sum(in[1], {0}), reduce_max(in[1], {0}),
+                 return Values{reduce_sum(in[0], {0}),
+                               reduce_sum(in[0], {-1}),
+                               reduce_sum(in[0], {1, 0}),
+                               reduce_max(in[0], {0}),
+                               reduce_max(in[0], {1}),
+                               reduce_sum(in[1], {0}),
+                               reduce_max(in[1], {0}),
                                reduce_max(in[2], {0}),
                                reduce_max(splat(g, 0, {DType::kF32, {2, 0}}), {1})};
                });
@@ -294,8 +306,9 @@ TEST(Primitive, Reductions) {
 TEST(Primitive, DotGeneralByDefinition) {
   const Tensor a = counting({4, 2, 3, 2}), b = counting({3, 5, 2, 2});
   const Tensor y = evaluate1({a, b}, [](Graph&, const Values& in) {
-    return dot_general(in[0], in[1], {.lhs_contract = {2, 3}, .rhs_contract = {0, 2},
-                                      .lhs_batch = {1}, .rhs_batch = {3}});
+    return dot_general(
+        in[0], in[1],
+        {.lhs_contract = {2, 3}, .rhs_contract = {0, 2}, .lhs_batch = {1}, .rhs_batch = {3}});
   });
   ASSERT_EQ(y.shape(), (Shape{2, 4, 5}));
   for (int64_t n = 0; n < 2; ++n) {
@@ -384,74 +397,108 @@ class Refusal : public ::testing::Test {
 };
 
 TEST_F(Refusal, Elementwise) {
-  EXPECT_EQ(message([&] { a + b; }), "add: operands must be of one type, not f32[2, 3] and f32[3, 4]");
+  EXPECT_EQ(message([&] { a + b; }),
+            "add: operands must be of one type, not f32[2, 3] and f32[3, 4]");
   EXPECT_EQ(message([&] { maximum(a, convert(a, DType::kBF16)); }),
             "max: operands must be of one type, not f32[2, 3] and bf16[2, 3]");
   EXPECT_EQ(message([&] { exp(i); }), "exp: operand 0 must be of float elements, not s32[5]");
   EXPECT_EQ(message([&] { logical_not(a); }),
             "not: operand 0 must be of integer or bool elements, not f32[2, 3]");
+  EXPECT_EQ(message([&] { abs(g.input("u", {DType::kU32, {1}})); }),
+            "abs: operand 0 must be of float or signed integer elements, not u32[1]");
   EXPECT_EQ(message([&] { g.add1(kAdd, {a}); }), "add: takes 2 operands, not f32[2, 3]");
   EXPECT_EQ(message([&] { less(a, b); }),
             "compare: operands must be of one type, not f32[2, 3] and f32[3, 4]");
-  EXPECT_THAT(message([&] { g.add1(kCompare, {a, a}, {{"direction", "GTE"}}); }),
+  EXPECT_THAT(message([&] {
+                g.add1(kCompare, {a, a}, {{"direction", "GTE"}});
+              }),
               HasSubstr("direction \"GTE\""));
   EXPECT_EQ(message([&] { select(less(a, a), b, b); }),
             "select: operands must be of one shape, not bool[2, 3], f32[3, 4] and f32[3, 4]");
   EXPECT_THAT(message([&] { g.add1(kSelect, {a, a, a}); }), HasSubstr("operand 0 must be of bool"));
-  EXPECT_THAT(message([&] { g.add1(kAdd, {less(a, a), less(a, a)}); }),
+  EXPECT_THAT(message([&] {
+                g.add1(kAdd, {less(a, a), less(a, a)});
+              }),
               HasSubstr("float or integer elements, not bool[2, 3] and bool[2, 3]"));
 }
 
 TEST_F(Refusal, Shapes) {
   EXPECT_EQ(message([&] { reshape(a, {4}); }),
             "reshape: [4] must have as many elements as the operand, not f32[2, 3]");
-  EXPECT_EQ(message([&] { reshape(a, {4, -1}); }), "reshape: f32[2, 3] does not divide into [4, -1]");
-  EXPECT_EQ(message([&] { broadcast_to(a, {2, 4}); }),
+  EXPECT_EQ(message([&] {
+              reshape(a, {4, -1});
+            }),
+            "reshape: f32[2, 3] does not divide into [4, -1]");
+  EXPECT_EQ(message([&] {
+              broadcast_to(a, {2, 4});
+            }),
             "broadcast_in_dim: axis 1 must be 1 or 4 to become axis 1 of [2, 4], not f32[2, 3]");
-  EXPECT_EQ(message([&] { broadcast_to(a, {3}); }),
-            "broadcast_in_dim: dims [-1, 0] must name one axis of [3] for each of the operand's, not "
-            "f32[2, 3]");
+  EXPECT_EQ(
+      message([&] { broadcast_to(a, {3}); }),
+      "broadcast_in_dim: dims [-1, 0] must name one axis of [3] for each of the operand's, not "
+      "f32[2, 3]");
   EXPECT_THAT(message([&] { broadcast_in_dim(a, {3, 2, 1}, {1, 0}); }), HasSubstr("must ascend"));
-  EXPECT_EQ(message([&] { transpose(a, {0, 0}); }), "transpose: axis 0 must occur once, not f32[2, 3]");
+  EXPECT_EQ(message([&] {
+              transpose(a, {0, 0});
+            }),
+            "transpose: axis 0 must occur once, not f32[2, 3]");
   EXPECT_THAT(message([&] { transpose(a, {0}); }), HasSubstr("must name every axis"));
   EXPECT_EQ(message([&] { slice(a, 1, 2, 4); }),
             "slice: start 2, limit 4, stride 1 must lie within axis 1, not f32[2, 3]");
   EXPECT_THAT(message([&] { slice(a, 2, 0, 1); }), HasSubstr("axis 2 does not exist in f32[2, 3]"));
   EXPECT_THAT(message([&] { pad(a, 0, -1, 0); }), HasSubstr("must not be negative"));
-  EXPECT_EQ(message([&] { concatenate(Values{a, b}, 0); }),
+  EXPECT_EQ(message([&] {
+              concatenate(Values{a, b}, 0);
+            }),
             "concatenate: operands must agree but for axis 0, not f32[2, 3] and f32[3, 4]");
-  EXPECT_EQ(message([&] { dynamic_slice(a, Values{n}, {1, 1}); }),
+  EXPECT_EQ(message([&] {
+              dynamic_slice(a, Values{n}, {1, 1});
+            }),
             "dynamic_slice: takes 3 operands, not f32[2, 3] and s32[]");
-  EXPECT_THAT(message([&] { dynamic_slice(a, Values{n, n}, {3, 1}); }),
+  EXPECT_THAT(message([&] {
+                dynamic_slice(a, Values{n, n}, {3, 1});
+              }),
               HasSubstr("sizes [3, 1] must fit into operand 0, not f32[2, 3]"));
-  EXPECT_THAT(message([&] { dynamic_update_slice(a, b, Values{n, n}); }),
+  EXPECT_THAT(message([&] {
+                dynamic_update_slice(a, b, Values{n, n});
+              }),
               HasSubstr("operand 1 must fit into operand 0, not f32[2, 3], f32[3, 4]"));
   EXPECT_THAT(message([&] { reduce_sum(a, {2}); }), HasSubstr("axis 2 must lie in [0, 2)"));
-  EXPECT_THAT(message([&] { iota(g, {DType::kS32, {2}}, 1); }), HasSubstr("axis 1 does not exist in"));
+  EXPECT_THAT(message([&] {
+                iota(g, {DType::kS32, {2}}, 1);
+              }),
+              HasSubstr("axis 1 does not exist in"));
 }
 
 TEST_F(Refusal, ContractionAndIndices) {
-  EXPECT_EQ(message([&] { dot_general(a, b, {.lhs_contract = {0}, .rhs_contract = {0}}); }),
-            "dot_general: contracted axes 0 and 0 must be of one extent, not f32[2, 3] and f32[3, 4]");
-  EXPECT_THAT(message([&] { dot_general(a, b, {.lhs_contract = {0, 1}, .rhs_contract = {0}}); }),
+  EXPECT_EQ(
+      message([&] { dot_general(a, b, {.lhs_contract = {0}, .rhs_contract = {0}}); }),
+      "dot_general: contracted axes 0 and 0 must be of one extent, not f32[2, 3] and f32[3, 4]");
+  EXPECT_THAT(message([&] {
+                dot_general(a, b, {.lhs_contract = {0, 1}, .rhs_contract = {0}});
+              }),
               HasSubstr("must pair up, not f32[2, 3] and f32[3, 4]"));
   EXPECT_THAT(message([&] {
-                dot_general(a, b, {.lhs_contract = {1}, .rhs_contract = {0}, .lhs_batch = {1},
-                                   .rhs_batch = {1}});
+                dot_general(
+                    a, b,
+                    {.lhs_contract = {1}, .rhs_contract = {0}, .lhs_batch = {1}, .rhs_batch = {1}});
               }),
               HasSubstr("axis 1 must occur once"));
   EXPECT_THAT(message([&] { dot_general(i, i, {.lhs_contract = {0}, .rhs_contract = {0}}); }),
               HasSubstr("operand 0 must be of float elements"));
   EXPECT_THAT(message([&] {
-                dot_general(a, convert(b, DType::kBF16), {.lhs_contract = {1}, .rhs_contract = {0}});
+                dot_general(a, convert(b, DType::kBF16),
+                            {.lhs_contract = {1}, .rhs_contract = {0}});
               }),
               HasSubstr("one element type, not f32[2, 3] and bf16[3, 4]"));
   EXPECT_EQ(message([&] { gather(a, a); }),
             "gather: operand 1 must be s32 indices, not f32[2, 3] and f32[2, 3]");
-  EXPECT_EQ(message([&] { scatter_add(a, i, b); }),
-            "scatter_add: operand 2 must hold a row of operand 0 for each index, not f32[2, 3], s32[5] "
-            "and f32[3, 4]");
-  EXPECT_EQ(message([&] { top_k(a, 4); }), "top_k: k = 4 must lie within the last axis, not f32[2, 3]");
+  EXPECT_EQ(
+      message([&] { scatter_add(a, i, b); }),
+      "scatter_add: operand 2 must hold a row of operand 0 for each index, not f32[2, 3], s32[5] "
+      "and f32[3, 4]");
+  EXPECT_EQ(message([&] { top_k(a, 4); }),
+            "top_k: k = 4 must lie within the last axis, not f32[2, 3]");
 }
 
 TEST_F(Refusal, Case) {
@@ -461,11 +508,18 @@ TEST_F(Refusal, Case) {
     graph->output("y", splat(*graph, 1, {DType::kF32, out}));
     return std::shared_ptr<const Graph>(graph);
   };
-  EXPECT_EQ(message([&] { case_of(n, Values{a}, {body({2, 3}, {1}), body({2}, {1})}); }),
+  EXPECT_EQ(message([&] {
+              case_of(n, Values{a}, {body({2, 3}, {1}), body({2}, {1})});
+            }),
             "case: body 1 takes (f32[2]), not s32[] and f32[2, 3]");
-  EXPECT_EQ(message([&] { case_of(n, Values{a}, {body({2, 3}, {1}), body({2, 3}, {2})}); }),
+  EXPECT_EQ(message([&] {
+              case_of(n, Values{a}, {body({2, 3}, {1}), body({2, 3}, {2})});
+            }),
             "case: body 1 gives (f32[2]) where body 0 gives (f32[1]), not s32[] and f32[2, 3]");
-  EXPECT_THAT(message([&] { case_of(i, Values{a}, {body({2, 3}, {1})}); }), HasSubstr("s32 scalar"));
+  EXPECT_THAT(message([&] {
+                case_of(i, Values{a}, {body({2, 3}, {1})});
+              }),
+              HasSubstr("s32 scalar"));
   EXPECT_THAT(message([&] { case_of(n, Values{a}, {}); }), HasSubstr("at least one body"));
 }
 

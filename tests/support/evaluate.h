@@ -19,7 +19,8 @@ inline std::vector<Tensor> evaluate(
   Graph graph;
   std::vector<Value> values;
   for (const Tensor& input : inputs) {
-    values.push_back(graph.input("in" + std::to_string(values.size()), {input.dtype(), input.shape()}));
+    values.push_back(
+        graph.input("in" + std::to_string(values.size()), {input.dtype(), input.shape()}));
   }
   for (Value output : build(graph, values)) graph.output("out", output);
   verify(graph);
@@ -31,7 +32,9 @@ inline Tensor evaluate1(const std::vector<Tensor>& inputs,
                         InterpreterOptions options = {}) {
   return evaluate(
       inputs,
-      [&](Graph& graph, const std::vector<Value>& in) { return std::vector<Value>{build(graph, in)}; },
+      [&](Graph& graph, const std::vector<Value>& in) {
+        return std::vector<Value>{build(graph, in)};
+      },
       options)[0];
 }
 

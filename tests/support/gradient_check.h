@@ -1,20 +1,21 @@
 #pragma once
 // Gradients against finite differences, for primitives and composites alike.
 //
-// A function builds outputs from inputs. check_gradients gives every float output a random cotangent,
-// differentiates sum(cotangent * output) with vector_jacobian_product, and compares with central differences
-// of the forward graph, both in double through the interpreter (composites through their decompositions, so
-// a composite's gradient is checked against its own forward decomposition). It also asks for the gradient
-// of each input alone, which must be what all together gave: rules compute what `needs` says and no less.
+// A function builds outputs from inputs. check_gradients gives every float output a random
+// cotangent, differentiates sum(cotangent * output) with vector_jacobian_product, and compares with
+// central differences of the forward graph, both in double through the interpreter (composites
+// through their decompositions, so a composite's gradient is checked against its own forward
+// decomposition). It also asks for the gradient of each input alone, which must be what all
+// together gave: rules compute what `needs` says and no less.
 //
 //   check_gradients({{.type = {DType::kF32, {2, 3}}}, {.type = {DType::kF32, {3}}}},
 //                   [](Graph& g, const std::vector<Value>& in) -> std::vector<Value> {
 //                     return {rms_norm(in[0], in[1], {})};
 //                   });
 //
-// Float inputs are drawn uniformly from [low, high) unless a value is given (as f64 or in the input's type);
-// other inputs need a value. Inputs with differentiate = false are held fixed. An output that is not
-// differentiable is simply not returned by the function.
+// Float inputs are drawn uniformly from [low, high) unless a value is given (as f64 or in the
+// input's type); other inputs need a value. Inputs with differentiate = false are held fixed. An
+// output that is not differentiable is simply not returned by the function.
 
 #include <gtest/gtest.h>
 
@@ -40,9 +41,9 @@ struct CheckedInput {
 };
 
 struct GradientCheckOptions {
-  double tolerance = 1e-6;     // of |difference|, relative to the largest gradient entry of the input
-  double step = 1e-5;          // of the central difference
-  int64_t max_elements = 48;   // checked singly in each input; random directions cover the rest
+  double tolerance = 1e-6;  // of |difference|, relative to the largest gradient entry of the input
+  double step = 1e-5;       // of the central difference
+  int64_t max_elements = 48;  // checked singly in each input; random directions cover the rest
   uint64_t seed = 1;
   AutodiffOptions autodiff = {};
 };
@@ -53,7 +54,8 @@ namespace internal {
 
 inline Tensor random_tensor(const Shape& shape, double low, double high, Philox& random) {
   Tensor t = Tensor::empty(DType::kF64, shape);
-  for (int64_t i = 0; i < t.elements(); ++i) t.data<double>()[i] = low + (high - low) * random.uniform();
+  for (int64_t i = 0; i < t.elements(); ++i)
+    t.data<double>()[i] = low + (high - low) * random.uniform();
   return t;
 }
 
@@ -129,7 +131,8 @@ inline void compare_with_differences(Checked& checked, size_t i, const Tensor& g
         << "gradient of input " << i << " " << to_string(checked.inputs[i].type()) << " " << where;
   };
   const int64_t count = gradient.elements();
-  const int64_t stride = (count + options.max_elements - 1) / std::max<int64_t>(options.max_elements, 1);
+  const int64_t stride =
+      (count + options.max_elements - 1) / std::max<int64_t>(options.max_elements, 1);
   for (int64_t e = 0; e < count; e += std::max<int64_t>(stride, 1)) {
     Tensor direction = Tensor::zeros(DType::kF64, gradient.shape());
     direction.data<double>()[e] = 1;
