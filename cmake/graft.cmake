@@ -6,6 +6,9 @@ target_compile_options(graft_flags INTERFACE -Wall -Wextra -Wpedantic -Werror -f
                        -ffp-contract=off
                        # GCC 12 reports overlaps in std::string's operator+ that cannot be (its bug 105651).
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+if(GRAFT_FUZZ)
+  set(GRAFT_SANITIZE ON)  # a fuzzer sees what the sanitizers see
+endif()
 if(GRAFT_SANITIZE)
   target_compile_options(graft_flags INTERFACE -fsanitize=address,undefined
                          -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
