@@ -2,9 +2,10 @@
 // What the composites share: shape rules that name the operation and every operand's type, and the type
 // in which they compute.
 //
-//   OperandCheck check("rms_norm", call);
+//   const OperandCheck check(kRmsNorm, call);
 //   check.count(2);
-//   check.that(x.shape.back() == w.shape[0], "w must be [d], d the last extent of x");
+//   const Type& x = check.array_at_least(0, "x", 1);
+//   check.is(1, "w", x.dtype, {x.shape.back()});
 //
 // Where a header says f32 for what is computed (statistics, low-rank factors, gradients of weights), an
 // operation on f64 has f64 there: finite differences of whole models then run in double precision.
@@ -16,6 +17,7 @@
 #include "ir/autodiff.h"
 #include "ir/graph.h"
 #include "ir/primitives.h"
+#include "ir/shape_rules.h"
 
 namespace graft {
 
@@ -24,21 +26,24 @@ inline DType compute_dtype(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
+// Wraps refuse() of ir/shape_rules.h for rules over named operands.
 class OperandCheck {
  public:
-  OperandCheck(std::string_view op, const Call& call) : op_(op), call_(call) {}
+  OperandCheck(const Op& op, const Call& call) : op_(op), call_(call) {}
 
   void count(int operands) const;
-  // Raises Error: "linear(f32[2, 3], f32[4, 5]): <rule>" unless the condition holds.
+  // Raises Error "<operation>: <rule>, not <types of all operands>" unless the condition holds.
   void that(bool condition, std::string_view rule) const;
   // The operand is of exactly this type; `name` is what the header calls it.
   void is(int operand, std::string_view name, DType dtype, const Shape& shape) const;
-  void floating(int operand, std::string_view name) const;
-  // x, gate, dy, ...: a float of at least `rank` axes.
+  // A float of `rank` axes, or of at least `rank`.
   const Type& array(int operand, std::string_view name, size_t rank) const;
+  const Type& array_at_least(int operand, std::string_view name, size_t rank) const;
+  // f64 is for tests and stays among itself.
+  void same_precision_class(const Type& a, const Type& b) const;
 
  private:
-  std::string_view op_;
+  const Op& op_;
   const Call& call_;
 };
 

@@ -13,7 +13,8 @@ namespace graft {
 //   results: y [..., d], rstd f32 [...]
 extern const Op kRmsNorm;
 
-// operands: dy, x, w (absent if unweighted), rstd; results: dx, and dw f32 [d] if attribute weight_grad.
+// operands: dy, x, w (absent if unweighted), rstd; attributes: those of kRmsNorm, and weight_grad;
+// results: dx, and dw f32 [d] if weight_grad. Rounding is passed over: dw uses the f32 x * rstd.
 extern const Op kRmsNormGrad;
 
 struct RmsNormOptions {
