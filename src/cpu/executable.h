@@ -61,14 +61,15 @@ class Executable {
   const std::vector<Output>& outputs() const;
 
   // Binds storage to an input; the tensor's type must be the input's. A donated input is written in place
-  // (so it must be writable). Bound tensors are kept alive.
+  // (so it must be writable). Bound tensors are kept alive; one that is not aligned to its element type is
+  // copied first.
   void bind(size_t input, Tensor tensor);
   void bind(std::string_view input_name, Tensor tensor);
 
-  // Runs once. Every input must be bound. Outputs that are not donated are read with output() until the
+  // Runs once. Every input must be bound; an arena that is too small grows. Outputs that are not donated are read with output() until the
   // next run of anything on the same arena.
   void run(Arena& arena);
-  Tensor output(size_t index) const;             // a copy
+  Tensor output(size_t index) const;             // a copy; donated outputs too
   Tensor output(std::string_view name) const;
 
   struct KernelTime {

@@ -7,6 +7,7 @@
 // Scratch is planned with everything else: a kernel allocates nothing.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -45,6 +46,8 @@ struct Kernel {
   // Result i may share the storage of an operand of the same size whose last use this is: element e of
   // the result depends on element e of that operand only, read before written.
   bool in_place = false;
+  // Which operands `in_place` speaks of: bit i for operand i (operands from 32 on never).
+  uint32_t in_place_operands = ~uint32_t{0};
 };
 
 // The kernel of an operation for these types, or null if there is none. Looks into the tables of
