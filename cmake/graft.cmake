@@ -18,6 +18,11 @@ if(GRAFT_FUZZ)
   target_compile_options(graft_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+find_program(GRAFT_CCACHE ccache)
+if(GRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GRAFT_CCACHE})
+endif()
+
 find_program(GRAFT_MOLD mold)
 if(GRAFT_MOLD)
   add_link_options(-fuse-ld=mold)
@@ -61,7 +66,9 @@ endfunction()
 find_program(GRAFT_CARGO cargo)
 add_library(graft_rust INTERFACE)
 if(EXISTS ${CMAKE_SOURCE_DIR}/rust/Cargo.toml)
-  set(rust_target ${CMAKE_BINARY_DIR}/rust)
+  # Build folders may share one, as ./test's do.
+  set(GRAFT_RUST_TARGET ${CMAKE_BINARY_DIR}/rust CACHE PATH "Where cargo builds")
+  set(rust_target ${GRAFT_RUST_TARGET})
   set(rust_lib ${rust_target}/release/libgraft_rust.a)
   file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
   add_custom_command(
