@@ -1,9 +1,10 @@
 #pragma once
 // The commands of the graft program: one file each, src/cli/<command>.cpp.
 //
-// A command adds itself to the parser and runs from the callback that it sets there. It reports through
-// exceptions only: graft::Error for what a user can mend (exit code 1), CLI::ValidationError for a wrong
-// command line (exit code 2); main.cpp turns both into the last line of stderr.
+// A command adds itself to the parser and runs from the callback that it sets there. It reports
+// through exceptions only: graft::Error for what a user can mend (exit code 1),
+// CLI::ValidationError for a wrong command line (exit code 2); main.cpp turns both into the last
+// line of stderr.
 //
 //   void add_merge_command(CLI::App& app) {
 //     struct Options { std::string model, adapter, output; };

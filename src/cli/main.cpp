@@ -1,5 +1,6 @@
-// The graft program: parses the command line, runs one command, and turns what it raises into an exit
-// code and a last line on stderr. 0: success. 1: an error. 2: a wrong command line. Never a signal.
+// The graft program: parses the command line, runs one command, and turns what it raises into an
+// exit code and a last line on stderr. 0: success. 1: an error. 2: a wrong command line. Never a
+// signal.
 
 #include <signal.h>
 #include <unistd.h>
@@ -67,8 +68,8 @@ std::string describe_current_exception() {
   std::_Exit(kError);
 }
 
-// A page of a mapped file that is no longer there: the file was cut short while it was being read, or
-// its disk failed. Only async-signal-safe calls.
+// A page of a mapped file that is no longer there: the file was cut short while it was being read,
+// or its disk failed. Only async-signal-safe calls.
 extern "C" void on_bus_error(int) {
   constexpr char kMessage[] =
       "error: a mapped file could not be read (it was cut short meanwhile, or its disk failed)\n";
@@ -94,13 +95,21 @@ std::vector<std::string> split_empty_values(int argc, char** argv) {
 }
 
 void add_commands(CLI::App& app) {
-  // Each command's file adds its line here, in the order of the help page.
-  (void)app;
+  using namespace graft;
+  add_train_command(app);
+  add_eval_command(app);
+  add_generate_command(app);
+  add_chat_command(app);
+  add_tokenize_command(app);
+  add_logits_command(app);
+  add_merge_command(app);
+  add_inspect_command(app);
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"graft fine-tunes large language models: LoRA and full fine-tuning on this machine's CPU.",
-               "graft"};
+  CLI::App app{
+      "graft fine-tunes large language models: LoRA and full fine-tuning on this machine's CPU.",
+      "graft"};
   app.set_version_flag("--version", std::string("graft ") + GRAFT_VERSION);
   app.set_help_flag("-h,--help", "Print this page, or that of a command, and leave");
   app.require_subcommand(1);

@@ -124,6 +124,7 @@ RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture,
                               values.elements(), dimensions / 2),
                   file.name());
     }
+    rope.scaled = true;
     for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i) {
       rope.inverse_frequencies[i] /= values.data<float>()[i];
     }

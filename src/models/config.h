@@ -22,6 +22,8 @@ struct RopeConfig {
   std::vector<float> inverse_frequencies;  // [rotated dimensions / 2]
   double attention_factor = 1;             // multiplies cos and sin
   bool interleaved = false;                // pairs are (2i, 2i+1) instead of (i, i + R/2)
+  double theta = 10000;                    // the base that they come from
+  bool scaled = false;                     // they are not theta^(-2i/R)
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 

@@ -81,7 +81,9 @@ RopeConfig resolve_rope(const RopeParameters& p, int64_t dimensions, const std::
   require_positive(p.theta, "rope_theta", where);
   RopeConfig rope;
   rope.inverse_frequencies = base_frequencies(p.theta, dimensions);
+  rope.theta = p.theta;
   if (p.type == "default") return rope;
+  rope.scaled = true;
   require_positive(p.factor, "factor", where);
   if (p.type == "linear") {
     for (float& inv : rope.inverse_frequencies) inv = static_cast<float>(inv / p.factor);

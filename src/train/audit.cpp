@@ -31,7 +31,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// An example's text, line by line under its heading. Control characters do not reach the terminal.
+}  // namespace
+
 std::string format_example(const AuditExample& example, bool color) {
   std::string text;
   for (const char c : example.text) {
@@ -48,8 +49,6 @@ std::string format_example(const AuditExample& example, bool color) {
                      example.line, example.tokens, example.trained_tokens, kTrainedBegin,
                      kTrainedEnd, text);
 }
-
-}  // namespace
 
 std::string_view audit_status_name(AuditStatus status) {
   switch (status) {
@@ -85,8 +84,9 @@ void audit_targets(Audit& audit, const std::map<std::string, int64_t>& targets,
                           target));
   }
   for (const std::string& pattern : unmatched_patterns) {
-    audit.add("patterns", AuditStatus::kWarning,
-              fmt::format("{} in lora.rank_pattern or lora.alpha_pattern matched no adapter", pattern));
+    audit.add(
+        "patterns", AuditStatus::kWarning,
+        fmt::format("{} in lora.rank_pattern or lora.alpha_pattern matched no adapter", pattern));
   }
   int64_t modules = 0;
   std::string counts;
@@ -118,13 +118,15 @@ void audit_output(Audit& audit, const std::filesystem::path& folder, int64_t byt
   }
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) == 0) {
-    const auto available = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+    const auto available =
+        static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
     if (available < bytes_to_write) {
-      audit.add(name, AuditStatus::kRefused,
-                fmt::format("{}: the run writes {:.1f} MB and the disk has {:.1f} MB left; make room or "
-                            "choose another output_dir",
-                            folder.string(), static_cast<double>(bytes_to_write) / 1e6,
-                            static_cast<double>(available) / 1e6));
+      audit.add(
+          name, AuditStatus::kRefused,
+          fmt::format("{}: the run writes {:.1f} MB and the disk has {:.1f} MB left; make room or "
+                      "choose another output_dir",
+                      folder.string(), static_cast<double>(bytes_to_write) / 1e6,
+                      static_cast<double>(available) / 1e6));
       return;
     }
   }

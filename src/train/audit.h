@@ -1,8 +1,8 @@
 #pragma once
 // The audit before step 0: what will be trained, on what, and why that is right; or a refusal.
 //
-// Every check has a name, a status and a message that a person can act on. A run with a refused check
-// does not start. The audit is printed, and saved as audit.json.
+// Every check has a name, a status and a message that a person can act on. A run with a refused
+// check does not start. The audit is printed, and saved as audit.json.
 //
 //   Audit audit;
 //   audit_targets(audit, plan.modules_per_target, plan.unmatched_targets);
@@ -42,14 +42,17 @@ struct AuditExample {
   std::string text;
 };
 
+// An example's text, line by line under its heading. Control characters do not reach the terminal.
+std::string format_example(const AuditExample& example, bool color);
+
 struct Audit {
   std::vector<AuditCheck> checks;
   int64_t trainable_parameters = 0;
-  int64_t total_parameters = 0;              // the base model's and the adapter's
-  std::map<std::string, int64_t> targets;    // target to the number of modules with an adapter
-  std::map<std::string, int64_t> data;       // "rows", "tokens", "trained_tokens", ...
+  int64_t total_parameters = 0;            // the base model's and the adapter's
+  std::map<std::string, int64_t> targets;  // target to the number of modules with an adapter
+  std::map<std::string, int64_t> data;     // "rows", "tokens", "trained_tokens", ...
   std::vector<AuditExample> examples;
-  std::string plan = "{}";                   // the memory plan, one JSON object
+  std::string plan = "{}";  // the memory plan, one JSON object
 
   void add(std::string name, AuditStatus status, std::string message);
   // A refusal out of an error that a loader raised.
@@ -57,8 +60,9 @@ struct Audit {
   bool ok() const;  // nothing is refused
 };
 
-// `targets`: target to the number of modules that got an adapter. None at all, or a target that matched
-// nothing, is a refusal; a pattern of rank_pattern or alpha_pattern that matched nothing is a warning.
+// `targets`: target to the number of modules that got an adapter. None at all, or a target that
+// matched nothing, is a refusal; a pattern of rank_pattern or alpha_pattern that matched nothing is
+// a warning.
 void audit_targets(Audit& audit, const std::map<std::string, int64_t>& targets,
                    const std::vector<std::string>& unmatched_targets = {},
                    const std::vector<std::string>& unmatched_patterns = {});

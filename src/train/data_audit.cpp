@@ -47,43 +47,48 @@ void audit_end_of_turn(Audit& audit, const Dataset& data, const TextModel& text)
   const bool writes = writes_stop_tokens(data, text);
   const bool ids_given = data.format == DataFormat::kTokenized;
   if (writes && !ids_given) {
-    audit.add(name, AuditStatus::kRefused,
-              "the template ends turns with a token that is never trained, so the model would not "
-              "learn to stop; check data.chat_template and its generation marks, or data.max_length "
-              "with on_too_long: truncate");
+    audit.add(
+        name, AuditStatus::kRefused,
+        "the template ends turns with a token that is never trained, so the model would not "
+        "learn to stop; check data.chat_template and its generation marks, or data.max_length "
+        "with on_too_long: truncate");
     return;
   }
   audit.add(name, AuditStatus::kWarning,
-            writes ? "no trained token ends a reply: the model will not learn to stop"
-                   : "no token of the data is one that ends a generation of this model: it will not "
-                     "learn to stop");
+            writes
+                ? "no trained token ends a reply: the model will not learn to stop"
+                : "no token of the data is one that ends a generation of this model: it will not "
+                  "learn to stop");
 }
 
 void audit_padding(Audit& audit, const Dataset& data, const TextModel& text) {
   if (!text.pad_id || !is_stop(text, *text.pad_id)) return;
-  audit.add("padding", AuditStatus::kOk,
-            fmt::format("the padding token {} also ends a reply; padding is masked by position, never "
-                        "by id, and {} end-of-turn tokens are trained",
-                        token_name(text, *text.pad_id), data.trained_stop_tokens));
+  audit.add(
+      "padding", AuditStatus::kOk,
+      fmt::format("the padding token {} also ends a reply; padding is masked by position, never "
+                  "by id, and {} end-of-turn tokens are trained",
+                  token_name(text, *text.pad_id), data.trained_stop_tokens));
 }
 
 void audit_beginning(Audit& audit, const Dataset& data) {
   if (data.doubled_bos_lines.empty()) return;
-  audit.add("beginning of sequence", AuditStatus::kRefused,
-            fmt::format("{}: {} rows ({}) begin with two beginning-of-sequence tokens; remove it from "
-                        "the text or from the chat template",
-                        data.name, data.doubled_bos_lines.size(),
-                        list_lines(data.doubled_bos_lines, data.unit)));
+  audit.add(
+      "beginning of sequence", AuditStatus::kRefused,
+      fmt::format("{}: {} rows ({}) begin with two beginning-of-sequence tokens; remove it from "
+                  "the text or from the chat template",
+                  data.name, data.doubled_bos_lines.size(),
+                  list_lines(data.doubled_bos_lines, data.unit)));
 }
 
 void audit_token_ids(Audit& audit, const Dataset& data, const TokenFacts& facts) {
   if (facts.embedding_rows <= 0) return;
   if (data.largest_id >= facts.embedding_rows) {
-    audit.add("token ids", AuditStatus::kRefused,
-              fmt::format("{}: {} {} has the token id {}, but the model's embedding has {} rows; is this "
-                          "the tokenizer of this model?",
-                          data.name, data.unit, data.largest_id_line, data.largest_id,
-                          facts.embedding_rows));
+    audit.add(
+        "token ids", AuditStatus::kRefused,
+        fmt::format("{}: {} {} has the token id {}, but the model's embedding has {} rows; is this "
+                    "the tokenizer of this model?",
+                    data.name, data.unit, data.largest_id_line, data.largest_id,
+                    facts.embedding_rows));
     return;
   }
   std::string message = fmt::format("the largest is {}, the embedding has {} rows", data.largest_id,
@@ -107,7 +112,8 @@ AuditExample render_example(const TokenizedExample& example, const TextModel* te
     if (text != nullptr) {
       stretch = text->tokenizer.decode(ids.subspan(begin, end - begin), false);
     } else {
-      for (size_t i = begin; i < end; ++i) stretch += fmt::format("{}{}", i > begin ? " " : "", ids[i]);
+      for (size_t i = begin; i < end; ++i)
+        stretch += fmt::format("{}{}", i > begin ? " " : "", ids[i]);
       if (end < ids.size()) stretch += " ";
     }
     const bool trained = example.trained[begin] != 0;

@@ -13,7 +13,9 @@ namespace graft {
 namespace {
 
 // The shortest text that gives the same double back; JSON has no other numbers.
-std::string number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
 
 }  // namespace
 
@@ -22,9 +24,9 @@ std::string format_metrics(const StepMetrics& m) {
       "{{\"step\": {}, \"epoch\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
       "\"tokens\": {}, \"trained_tokens\": {}, \"tokens_per_second\": {}, \"step_seconds\": {}, "
       "\"peak_rss_bytes\": {}, \"gemm_share\": {}",
-      m.step, number(m.epoch), number(m.loss), number(m.grad_norm), number(m.learning_rate), m.tokens,
-      m.trained_tokens, number(m.tokens_per_second), number(m.step_seconds), m.peak_rss_bytes,
-      number(m.gemm_share));
+      m.step, number(m.epoch), number(m.loss), number(m.grad_norm), number(m.learning_rate),
+      m.tokens, m.trained_tokens, number(m.tokens_per_second), number(m.step_seconds),
+      m.peak_rss_bytes, number(m.gemm_share));
   if (!m.stats.empty()) {
     line += ", \"stats\": {";
     const char* separator = "";

@@ -1,12 +1,13 @@
 #pragma once
-// What a run reports: one JSON object a line in metrics.jsonl, and the same numbers for TensorBoard.
+// What a run reports: one JSON object a line in metrics.jsonl, and the same numbers for
+// TensorBoard.
 //
 //   MetricsWriter metrics("runs/first/metrics.jsonl");
 //   metrics.write(StepMetrics{.step = 1, .loss = 4.68, ...});
 //   metrics.write(EvalMetrics{.step = 10, .eval_loss = 3.1, .eval_tokens = 7300});
 //
-// A line is written whole, at once, and is there for whoever follows the file. Losses and norms have
-// enough digits to give the same double back.
+// A line is written whole, at once, and is there for whoever follows the file. Losses and norms
+// have enough digits to give the same double back.
 
 #include <cstdint>
 #include <filesystem>

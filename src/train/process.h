@@ -5,7 +5,8 @@
 
 namespace graft {
 
-int64_t resident_bytes();       // VmRSS: resident now
-int64_t peak_resident_bytes();  // VmHWM: the most that was ever resident; 0 where the kernel does not say
+int64_t resident_bytes();  // VmRSS: resident now
+int64_t
+peak_resident_bytes();  // VmHWM: the most that was ever resident; 0 where the kernel does not say
 
 }  // namespace graft

@@ -8,7 +8,7 @@
 namespace graft {
 namespace {
 
-constexpr double kPlainInterval = 2;      // seconds between plain lines
+constexpr double kPlainInterval = 2;  // seconds between plain lines
 constexpr double kTerminalInterval = 0.1;
 constexpr int kBarWidth = 24;
 constexpr std::string_view kClearLine = "\r\x1b[K";
@@ -48,8 +48,8 @@ std::string Progress::describe(const StepMetrics& metrics, double elapsed) const
     text += fmt::format("  {:.0f}% of the GEMM limit", 100 * metrics.gemm_share);
   }
   if (metrics.step > 0 && metrics.step < total_steps_) {
-    const double left =
-        elapsed / static_cast<double>(metrics.step) * static_cast<double>(total_steps_ - metrics.step);
+    const double left = elapsed / static_cast<double>(metrics.step) *
+                        static_cast<double>(total_steps_ - metrics.step);
     text += fmt::format("  {} left", format_duration(left));
   } else {
     text += fmt::format("  {} in all", format_duration(elapsed));

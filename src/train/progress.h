@@ -1,13 +1,16 @@
 #pragma once
 // Progress of a run for a person: one line that is redrawn on a terminal, plain lines elsewhere.
 //
-//   Progress progress(total_steps, isatty(2) ? Progress::Style::kTerminal : Progress::Style::kPlain,
-//                     [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); });
+//   Progress progress(total_steps, isatty(2) ? Progress::Style::kTerminal :
+//   Progress::Style::kPlain,
+//                     [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr);
+//                     });
 //   progress.update(metrics, seconds_since_start);   // after each step
 //   progress.note("eval loss 2.3");                  // a line of its own, above the bar
 //   progress.finish();
 //
-// Plain lines come at the first and last step, and between them no more often than every two seconds.
+// Plain lines come at the first and last step, and between them no more often than every two
+// seconds.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +24,8 @@ namespace graft {
 class Progress {
  public:
   enum class Style : uint8_t { kPlain, kTerminal };
-  using Sink = std::function<void(std::string_view)>;  // takes text as it is, without adding line ends
+  using Sink =
+      std::function<void(std::string_view)>;  // takes text as it is, without adding line ends
 
   Progress(int64_t total_steps, Style style, Sink sink);
   ~Progress();  // leaves the terminal on a fresh line
@@ -40,7 +44,7 @@ class Progress {
   Style style_;
   Sink sink_;
   double last_shown_ = -1e9;
-  bool drawn_ = false;     // a bar stands on the terminal's last line
+  bool drawn_ = false;  // a bar stands on the terminal's last line
   std::string bar_;
 };
 

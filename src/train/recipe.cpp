@@ -37,9 +37,9 @@ Settings flatten(const YamlNode& root) {
     }
     if (node.is_null()) continue;  // an empty section
     if (node.kind != YamlNode::Kind::kMap) {
-      throw Error(fmt::format("{} is a section: expected keys below it, not {}", name,
-                              node.describe()),
-                  node.where);
+      throw Error(
+          fmt::format("{} is a section: expected keys below it, not {}", name, node.describe()),
+          node.where);
     }
     for (const auto& [key, value] : node.members) settings[name + "." + key] = value;
   }

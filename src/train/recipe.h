@@ -1,12 +1,12 @@
 #pragma once
-// The recipe: everything that decides what a run does, in one struct, parsed, checked and printed in one
-// place.
+// The recipe: everything that decides what a run does, in one struct, parsed, checked and printed
+// in one place.
 //
-// A recipe is a YAML file whose keys may be overridden on the command line (training.max_steps=10, each
-// value read as YAML). Every option is one row of the table in recipe_keys.cpp: its name, its place in
-// the struct, the values it may take and its help; docs/recipe.md lists the same. A key that the table
-// does not have is refused with the nearest one that it has; a key that PEFT or TRL know and graft does
-// not is refused by name, with what to write instead.
+// A recipe is a YAML file whose keys may be overridden on the command line (training.max_steps=10,
+// each value read as YAML). Every option is one row of the table in recipe_keys.cpp: its name, its
+// place in the struct, the values it may take and its help; docs/recipe.md lists the same. A key
+// that the table does not have is refused with the nearest one that it has; a key that PEFT or TRL
+// know and graft does not is refused by name, with what to write instead.
 //
 //   Recipe recipe = load_recipe("recipe.yaml", {"lora.r=16"});
 //   require_keys(recipe, {"model", "output_dir", "data.train"});
@@ -41,24 +41,24 @@ std::string_view executor_name(ExecutorKind executor);         // "native"
 
 struct TrainingOptions {
   TrainingMethod method = TrainingMethod::kLora;
-  std::vector<std::string> trainable;    // method full: regular expressions; empty: every parameter
-  std::optional<double> learning_rate;   // set by resolve_recipe
+  std::vector<std::string> trainable;   // method full: regular expressions; empty: every parameter
+  std::optional<double> learning_rate;  // set by resolve_recipe
   Schedule lr_scheduler_type = Schedule::kLinear;
   int64_t warmup_steps = 0;
-  double warmup_ratio = 0;               // of all steps; one of the two
-  std::optional<int64_t> max_steps;      // overrides num_train_epochs
+  double warmup_ratio = 0;           // of all steps; one of the two
+  std::optional<int64_t> max_steps;  // overrides num_train_epochs
   double num_train_epochs = 3;
-  int64_t per_device_batch_size = 8;     // rows in a micro-batch
+  int64_t per_device_batch_size = 8;  // rows in a micro-batch
   int64_t gradient_accumulation_steps = 1;
   double weight_decay = 0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  double max_grad_norm = 1;              // 0: no clipping
+  double max_grad_norm = 1;  // 0: no clipping
   bool decay_all = false;
   int64_t seed = 42;
   bool shuffle = true;
   int64_t logging_steps = 1;
-  int64_t eval_steps = 0;                // 0: after the last step only
-  int64_t stats_steps = 0;               // 0: never
+  int64_t eval_steps = 0;   // 0: after the last step only
+  int64_t stats_steps = 0;  // 0: never
   Remat remat = Remat::kMinimal;
 };
 
@@ -104,8 +104,8 @@ std::string format_recipe(const Recipe& recipe);
 
 // One row of the table, for documentation and tests.
 struct RecipeKeyInfo {
-  std::string name;     // "training.learning_rate"
-  std::string type;     // "number > 0"
+  std::string name;  // "training.learning_rate"
+  std::string type;  // "number > 0"
   std::string default_value;
   std::string help;
 };

@@ -1,5 +1,5 @@
-// Names that people bring from PEFT, TRL and transformers, and what to write instead; and the nearest
-// known key of a misspelt one.
+// Names that people bring from PEFT, TRL and transformers, and what to write instead; and the
+// nearest known key of a misspelt one.
 
 #include <algorithm>
 #include <array>

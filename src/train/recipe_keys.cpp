@@ -18,12 +18,14 @@ bool is_date(const std::string& text) {
       .ok();
 }
 
-#define GRAFT_PLACE(member) [](Recipe& r) -> auto& { return r.member; }
+#define GRAFT_PLACE(member) \
+  [](Recipe & r) -> auto& { return r.member; }
 
 std::vector<RecipeKey> top_rows() {
   const Rule<std::string> path{"path"};
   return {
-      row("model", GRAFT_PLACE(model), path, "the base model: a Hugging Face folder or a .gguf file"),
+      row("model", GRAFT_PLACE(model), path,
+          "the base model: a Hugging Face folder or a .gguf file"),
       row("output_dir", GRAFT_PLACE(output_dir), path, "the folder that the run writes"),
       row("scan_layers", GRAFT_PLACE(scan_layers), Rule<bool>{"true or false"},
           "run the layers as one loop; false unrolls them (same bits, longer set-up)"),
@@ -37,27 +39,29 @@ std::vector<RecipeKey> data_rows() {
       row("data.train", GRAFT_PLACE(data.train), path,
           "training rows: .jsonl, .json, .csv or .parquet; .gz too"),
       row("data.eval", GRAFT_PLACE(data.eval), path, "held-out rows of the same kind; null: none"),
-      choice("data.format", GRAFT_PLACE(data.format), std::vector<DataFormat>{DataFormat::kAuto, DataFormat::kMessages,
+      choice("data.format", GRAFT_PLACE(data.format),
+             std::vector<DataFormat>{DataFormat::kAuto, DataFormat::kMessages,
                                      DataFormat::kPromptCompletion, DataFormat::kText,
                                      DataFormat::kAlpaca, DataFormat::kShareGpt,
                                      DataFormat::kTokenized},
-             data_format_name,
-             "what the columns mean; auto recognises them"),
+             data_format_name, "what the columns mean; auto recognises them"),
       row("data.max_length", GRAFT_PLACE(data.max_length), whole(2, 1 << 20), "tokens in a row"),
-      choice("data.on_too_long", GRAFT_PLACE(data.on_too_long), std::vector<OnTooLong>{OnTooLong::kDrop, OnTooLong::kTruncate, OnTooLong::kError},
-             on_too_long_name,
-             "what becomes of a row longer than max_length"),
+      choice("data.on_too_long", GRAFT_PLACE(data.on_too_long),
+             std::vector<OnTooLong>{OnTooLong::kDrop, OnTooLong::kTruncate, OnTooLong::kError},
+             on_too_long_name, "what becomes of a row longer than max_length"),
       row("data.packing", GRAFT_PLACE(data.packing), Rule<bool>{"true or false"},
           "put several rows into one sequence, isolated from each other"),
-      choice("data.train_on", GRAFT_PLACE(data.train_on), std::vector<TrainOn>{TrainOn::kAuto, TrainOn::kAssistant, TrainOn::kCompletion,
+      choice("data.train_on", GRAFT_PLACE(data.train_on),
+             std::vector<TrainOn>{TrainOn::kAuto, TrainOn::kAssistant, TrainOn::kCompletion,
                                   TrainOn::kAll},
              train_on_name,
              "which tokens are trained; auto: replies, completions, or all of a text"),
       row("data.chat_template", GRAFT_PLACE(data.chat_template), path,
           "a Jinja file to use in place of the model's own template"),
-      json_object("data.template_variables",
-                  [](Recipe& r) -> std::string& { return r.data.template_variables; },
-                  "extra variables for the template (enable_thinking, ...)"),
+      json_object(
+          "data.template_variables",
+          [](Recipe& r) -> std::string& { return r.data.template_variables; },
+          "extra variables for the template (enable_thinking, ...)"),
       row("data.template_date", GRAFT_PLACE(data.template_date), date,
           "the day that templates see; null: the day the run first started"),
       row("data.max_dropped_share", GRAFT_PLACE(data.max_dropped_share), fraction(),
@@ -75,7 +79,12 @@ std::vector<RecipeKey> lora_rows() {
           "the update is scaled by lora_alpha / r (with use_rslora, by lora_alpha / sqrt(r))"),
       row("lora.lora_dropout", GRAFT_PLACE(lora.lora_dropout), below_one(),
           "dropout before the first factor"),
-      RecipeKey{"lora.target_modules", "list of names, regular expression, or all-linear", "", "", {}, {}},
+      RecipeKey{"lora.target_modules",
+                "list of names, regular expression, or all-linear",
+                "",
+                "",
+                {},
+                {}},
       RecipeKey{"lora.exclude_modules", "list of names, or regular expression", "", "", {}, {}},
       row("lora.layers_to_transform", GRAFT_PLACE(lora.layers_to_transform), whole(0, 100'000),
           "only these layers, counted from 0; null: all"),
@@ -88,11 +97,13 @@ std::vector<RecipeKey> lora_rows() {
       row("lora.init_adapter", GRAFT_PLACE(init_adapter), Rule<std::string>{"path"},
           "an adapter folder to start from; null: a fresh start (A random, B zero)"),
   };
-  rows[3] = row("lora.target_modules", GRAFT_PLACE(lora.target_modules),
-                Rule<ModuleSelection>{rows[3].type, [](const ModuleSelection& s) { return !s.empty(); }},
-                "the linear layers that get an adapter, by PEFT's matching rules");
-  rows[4] = row("lora.exclude_modules", GRAFT_PLACE(lora.exclude_modules),
-                Rule<ModuleSelection>{rows[4].type}, "of those, the ones that get none; null: none");
+  rows[3] =
+      row("lora.target_modules", GRAFT_PLACE(lora.target_modules),
+          Rule<ModuleSelection>{rows[3].type, [](const ModuleSelection& s) { return !s.empty(); }},
+          "the linear layers that get an adapter, by PEFT's matching rules");
+  rows[4] =
+      row("lora.exclude_modules", GRAFT_PLACE(lora.exclude_modules),
+          Rule<ModuleSelection>{rows[4].type}, "of those, the ones that get none; null: none");
   rows[5].type = "list of whole numbers >= 0";
   rows[6].type = "mapping to whole numbers >= 1";
   rows[7].type = "mapping to numbers > 0";
@@ -102,7 +113,8 @@ std::vector<RecipeKey> lora_rows() {
 std::vector<RecipeKey> training_rows() {
   const Rule<bool> truth{"true or false"};
   std::vector<RecipeKey> rows = {
-      choice("training.method", GRAFT_PLACE(training.method), std::vector<TrainingMethod>{TrainingMethod::kLora, TrainingMethod::kFull},
+      choice("training.method", GRAFT_PLACE(training.method),
+             std::vector<TrainingMethod>{TrainingMethod::kLora, TrainingMethod::kFull},
              training_method_name,
              "lora: an adapter beside the frozen model; full: the model's own weights"),
       row("training.trainable", GRAFT_PLACE(training.trainable),
@@ -110,10 +122,10 @@ std::vector<RecipeKey> training_rows() {
           "method full: the parameters to train, by full name; []: all"),
       row("training.learning_rate", GRAFT_PLACE(training.learning_rate), positive(),
           "the schedule's peak"),
-      choice("training.lr_scheduler_type", GRAFT_PLACE(training.lr_scheduler_type), std::vector<Schedule>{Schedule::kConstant, Schedule::kConstantWithWarmup,
+      choice("training.lr_scheduler_type", GRAFT_PLACE(training.lr_scheduler_type),
+             std::vector<Schedule>{Schedule::kConstant, Schedule::kConstantWithWarmup,
                                    Schedule::kLinear, Schedule::kCosine},
-             schedule_name,
-             "the schedules of transformers"),
+             schedule_name, "the schedules of transformers"),
       row("training.warmup_steps", GRAFT_PLACE(training.warmup_steps), whole(0),
           "steps from rate 0 to the peak"),
       row("training.warmup_ratio", GRAFT_PLACE(training.warmup_ratio), fraction(),
@@ -148,8 +160,10 @@ std::vector<RecipeKey> training_rows() {
           "evaluate every this many steps; 0: after the last step only"),
       row("training.stats_steps", GRAFT_PLACE(training.stats_steps), whole(0),
           "per-layer statistics every this many steps; 0: never"),
-      choice("training.remat", GRAFT_PLACE(training.remat), std::vector<Remat>{Remat::kNone, Remat::kMinimal, Remat::kFull}, remat_name,
-             "what the backward pass computes again: nothing, all but the results of GEMMs, or all"),
+      choice(
+          "training.remat", GRAFT_PLACE(training.remat),
+          std::vector<Remat>{Remat::kNone, Remat::kMinimal, Remat::kFull}, remat_name,
+          "what the backward pass computes again: nothing, all but the results of GEMMs, or all"),
   };
   rows[2].default_text = "2e-4 (lora), 2e-5 (full)";
   rows[16].type = "whole number from 0 to 4294967295";
@@ -158,11 +172,15 @@ std::vector<RecipeKey> training_rows() {
 
 std::vector<RecipeKey> compute_rows() {
   return {
-      choice("compute.dtype", GRAFT_PLACE(compute.dtype), std::vector<ComputeDType>{ComputeDType::kAuto, ComputeDType::kF32, ComputeDType::kBF16},
-             compute_dtype_name,
-             "type of the products; auto: the fastest that is right on this machine"),
+      choice(
+          "compute.dtype", GRAFT_PLACE(compute.dtype),
+          std::vector<ComputeDType>{ComputeDType::kAuto, ComputeDType::kF32, ComputeDType::kBF16},
+          compute_dtype_name,
+          "type of the products; auto: the fastest that is right on this machine"),
       row("compute.threads", GRAFT_PLACE(compute.threads), whole(0, 4096), "0: every core"),
-      choice("compute.executor", GRAFT_PLACE(compute.executor), std::vector<ExecutorKind>{ExecutorKind::kNative}, executor_name, "what runs the graph"),
+      choice("compute.executor", GRAFT_PLACE(compute.executor),
+             std::vector<ExecutorKind>{ExecutorKind::kNative}, executor_name,
+             "what runs the graph"),
   };
 }
 

@@ -41,7 +41,8 @@ inline Rule<double> below_one() {
   return {"number from 0, less than 1", [](const double& x) { return x >= 0 && x < 1; }};
 }
 
-// ---- Reading and writing, a type at a time -------------------------------------------------------
+// ---- Reading and writing, a type at a time
+// -------------------------------------------------------
 
 inline void read_value(const YamlNode& node, bool& value) { value = node.as_boolean(); }
 inline void read_value(const YamlNode& node, int64_t& value) { value = node.as_integer(); }
@@ -107,7 +108,8 @@ inline std::string write_value(const ModuleSelection& value) {
   return value.suffixes.empty() ? "null" : write_value(value.suffixes);
 }
 
-// ---- Rows ----------------------------------------------------------------------------------------
+// ---- Rows
+// ----------------------------------------------------------------------------------------
 
 template <typename T>
 struct Unwrapped {
@@ -153,8 +155,8 @@ bool follows(const Rule<E>& rule, const std::map<std::string, E>& value) {
   return true;
 }
 
-// A row of the table. `place` gives the option's place in a recipe; the rule holds for each element of a
-// list or mapping.
+// A row of the table. `place` gives the option's place in a recipe; the rule holds for each element
+// of a list or mapping.
 template <typename Place, typename E>
 RecipeKey row(std::string_view name, Place place, Rule<E> rule, std::string_view help) {
   using T = std::remove_reference_t<std::invoke_result_t<Place, Recipe&>>;
@@ -209,7 +211,7 @@ RecipeKey choice(std::string_view name, Place place, std::vector<Enum> values,
 
 // Any JSON-like mapping, kept as the text of one JSON object.
 inline RecipeKey json_object(std::string_view name, std::string& (*place)(Recipe&),
-                      std::string_view help) {
+                             std::string_view help) {
   RecipeKey key{name, "mapping", "{}", help, nullptr, nullptr};
   key.read = [place](Recipe& recipe, const YamlNode& node) {
     if (!node.is_null() && node.kind != YamlNode::Kind::kMap) {

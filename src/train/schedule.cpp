@@ -9,8 +9,8 @@ namespace graft {
 ScheduleLength schedule_length(const TrainingOptions& options, int64_t total_steps) {
   ScheduleLength length{options.warmup_steps, total_steps};
   if (options.warmup_ratio > 0) {
-    length.warmup_steps = static_cast<int64_t>(
-        std::ceil(static_cast<double>(total_steps) * options.warmup_ratio));
+    length.warmup_steps =
+        static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * options.warmup_ratio));
   }
   return length;
 }

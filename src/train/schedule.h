@@ -1,7 +1,8 @@
 #pragma once
 // Learning-rate schedules, with the names and values of transformers (optimization.py).
 //
-// The rate of step i, counted from 0, is the schedule after i completed steps: a warm-up begins at 0.
+// The rate of step i, counted from 0, is the schedule after i completed steps: a warm-up begins at
+// 0.
 //
 //   const ScheduleLength length = schedule_length(recipe.training, total_steps);
 //   const double rate = learning_rate * schedule_factor(Schedule::kCosine, step, length);

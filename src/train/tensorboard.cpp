@@ -39,7 +39,8 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-// ---- Protocol buffers' wire format: a key (field << 3 | type), then the value --------------------
+// ---- Protocol buffers' wire format: a key (field << 3 | type), then the value
+// --------------------
 
 std::string varint(uint64_t value) {
   std::string bytes;

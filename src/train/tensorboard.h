@@ -1,9 +1,9 @@
 #pragma once
 // Event files that TensorBoard opens.
 //
-// The file is a sequence of TFRecords (length, masked CRC-32C of the length, bytes, masked CRC-32C of the
-// bytes), each one an Event message of TensorFlow's event.proto. Only five of its fields are needed, so
-// they are encoded here; a protobuf library would be a dependency for a few dozen lines.
+// The file is a sequence of TFRecords (length, masked CRC-32C of the length, bytes, masked CRC-32C
+// of the bytes), each one an Event message of TensorFlow's event.proto. Only five of its fields are
+// needed, so they are encoded here; a protobuf library would be a dependency for a few dozen lines.
 //
 //   TensorBoardWriter events("runs/first");
 //   events.write(step, {{"train/loss", 4.68}, {"train/grad_norm", 0.9}});

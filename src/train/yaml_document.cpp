@@ -29,7 +29,8 @@ size_t count_nodes(const YamlNode& node) {
   return count;
 }
 
-// Builds the tree from yaml-cpp's events. yaml-cpp's own nodes keep neither duplicate keys nor limits.
+// Builds the tree from yaml-cpp's events. yaml-cpp's own nodes keep neither duplicate keys nor
+// limits.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(std::string name, std::string fixed_where)
@@ -283,7 +284,9 @@ std::string YamlNode::as_string() const {
   return text;
 }
 
-YamlNode parse_yaml(std::string_view text, const std::string& name) { return parse(text, name, ""); }
+YamlNode parse_yaml(std::string_view text, const std::string& name) {
+  return parse(text, name, "");
+}
 
 YamlNode parse_yaml_value(std::string_view text, const std::string& where) {
   return parse(text, "", where);
@@ -319,9 +322,9 @@ nlohmann::json yaml_to_json(const YamlNode& node) {
 }
 
 std::string quote_yaml(std::string_view text) {
-  bool plain = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') ||
-                                 (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '/' ||
-                                 (text[0] == '.' && text.size() > 1 && text[1] == '/'));
+  bool plain =
+      !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') ||
+                        text[0] == '/' || (text[0] == '.' && text.size() > 1 && text[1] == '/'));
   for (const char c : text) {
     const bool safe = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                       c == '_' || c == '-' || c == '/' || c == '.';

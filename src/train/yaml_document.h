@@ -1,9 +1,10 @@
 #pragma once
 // YAML files that people write, read strictly, with the line of everything.
 //
-// parse_yaml gives a tree in which every node knows its line. It refuses what a recipe has no use for or
-// what would be understood in two ways: a key given twice, several documents, merge keys, tags of other
-// types, files beyond 256 KiB, nesting beyond 32, and more than 20,000 nodes after aliases are expanded.
+// parse_yaml gives a tree in which every node knows its line. It refuses what a recipe has no use
+// for or what would be understood in two ways: a key given twice, several documents, merge keys,
+// tags of other types, files beyond 256 KiB, nesting beyond 32, and more than 20,000 nodes after
+// aliases are expanded.
 //
 //   const YamlNode root = parse_yaml("lora:\n  r: 8\n", "recipe.yaml");
 //   root.find("lora")->find("r")->as_integer();   // 8, or Error "recipe.yaml:2: ..."
@@ -31,8 +32,8 @@ struct YamlNode {
   bool is_null() const;
   const YamlNode* find(std::string_view key) const;  // of a map; nullptr if it has no such key
 
-  // The value as a type; Error (at `where`) if it is of another. Numbers are those of YAML 1.2's core
-  // schema, and finite; booleans are true and false alone.
+  // The value as a type; Error (at `where`) if it is of another. Numbers are those of YAML 1.2's
+  // core schema, and finite; booleans are true and false alone.
   bool as_boolean() const;
   int64_t as_integer() const;
   double as_number() const;

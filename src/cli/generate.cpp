@@ -1,0 +1,207 @@
+// graft generate and graft chat: text from a model, token by token, with a key/value cache.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "formats/json.h"
+#include "text/stream_decoder.h"
+#include "text/text_model.h"
+#include "train/decoder.h"
+#include "train/sampler.h"
+
+namespace graft {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  SamplingOptions sampling;
+  int64_t max_tokens = 128;
+  std::string prompt, messages, chat_template, date, variables;
+  std::string system;  // of chat
+  bool json = false;
+};
+
+// A loaded model that continues token sequences.
+class Session {
+ public:
+  explicit Session(const Options& options)
+      : options_(options),
+        model_(load_model(options.model)),
+        text_(load_text_model(options.model.model, options.chat_template)),
+        decoder_(model_.state, {model_.compute.dtype, model_.compute.threads}),
+        sampler_(options.sampling) {}
+
+  const TextModel& text() const { return text_; }
+
+  std::vector<int32_t> encode_prompt(const std::string& prompt) const {
+    return text_.tokenizer.encode(prompt, true);
+  }
+
+  std::vector<int32_t> encode_conversation(const Conversation& conversation) const {
+    const Rendered rendered = text_.template_for(conversation)
+                                  .render(conversation, {options_.date, options_.variables}, true);
+    return text_.tokenizer.encode(rendered.text, false);
+  }
+
+  struct Reply {
+    std::string text;
+    std::vector<int32_t> ids;
+    std::string finish_reason;  // "stop" or "length"
+  };
+
+  // Continues after `ids` (only what is new is fed when they begin with what was fed before); `show` is
+  // given text as it is completed.
+  Reply reply(const std::vector<int32_t>& ids, const std::function<void(const std::string&)>& show) {
+    if (ids.empty()) {
+      throw Error("the prompt has no token", "", "give a text, or use a tokenizer that adds a first token");
+    }
+    check(ids);
+    // The last token is always fed: its logits are wanted.
+    size_t known = 0;
+    while (known < fed_.size() && known + 1 < ids.size() && fed_[known] == ids[known]) ++known;
+    decoder_.truncate(static_cast<int64_t>(known));
+    fed_.resize(known);
+    std::span<const float> logits = feed({ids.begin() + static_cast<int64_t>(known), ids.end()});
+    StreamDecoder stream(text_.tokenizer, true);
+    Reply reply;
+    reply.finish_reason = "length";
+    while (static_cast<int64_t>(reply.ids.size()) < options_.max_tokens) {
+      const int32_t next = sampler_.next(logits);
+      reply.ids.push_back(next);
+      const auto& stops = text_.stop_ids;
+      if (std::find(stops.begin(), stops.end(), next) != stops.end()) {
+        reply.finish_reason = "stop";
+        break;
+      }
+      emit(stream.push(next), reply, show);
+      if (static_cast<int64_t>(reply.ids.size()) < options_.max_tokens) logits = feed({next});
+    }
+    emit(stream.finish(), reply, show);
+    return reply;
+  }
+
+ private:
+  std::span<const float> feed(const std::vector<int32_t>& ids) {
+    fed_.insert(fed_.end(), ids.begin(), ids.end());
+    return decoder_.feed(ids);
+  }
+
+  static void emit(const std::string& piece, Reply& reply, const std::function<void(const std::string&)>& show) {
+    if (piece.empty()) return;
+    reply.text += piece;
+    show(piece);
+  }
+
+  void check(const std::vector<int32_t>& ids) const {
+    for (int32_t id : ids) {
+      if (id < 0 || id >= model_.state.config.vocab_size) {
+        throw Error(fmt::format("the prompt has token id {}; the embedding has {} rows", id,
+                                model_.state.config.vocab_size),
+                    options_.model.model);
+      }
+    }
+  }
+
+  const Options& options_;
+  LoadedModel model_;
+  TextModel text_;
+  Decoder decoder_;
+  Sampler sampler_;
+  std::vector<int32_t> fed_;
+};
+
+Conversation read_conversation(const std::string& path) {
+  const nlohmann::json document = read_json_file(path);
+  if (document.is_array()) return {.messages = document.dump(), .tools = "", .documents = ""};
+  const JsonObject object(document, path);
+  Conversation conversation;
+  if (!object.has("messages")) object.fail("messages", "is missing");
+  conversation.messages = object.find("messages")->dump();
+  if (object.has("tools")) conversation.tools = object.find("tools")->dump();
+  if (object.has("documents")) conversation.documents = object.find("documents")->dump();
+  return conversation;
+}
+
+void generate(const Options& options, bool has_prompt) {
+  Session session(options);
+  const std::vector<int32_t> ids = has_prompt
+                                       ? session.encode_prompt(options.prompt)
+                                       : session.encode_conversation(read_conversation(options.messages));
+  const Session::Reply reply = session.reply(ids, [&](const std::string& piece) {
+    if (!options.json) print_text(piece);
+  });
+  if (options.json) {
+    print_json({{"text", reply.text},
+                {"input_ids", ids},
+                {"output_ids", reply.ids},
+                {"finish_reason", reply.finish_reason}});
+  } else {
+    print_text("\n");
+  }
+}
+
+void chat(const Options& options) {
+  Session session(options);
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  info("chat with {}; an empty line or Ctrl-D ends it", options.model.model);
+  for (std::string line; print_text("> "), std::getline(std::cin, line) && !line.empty();) {
+    messages.push_back({{"role", "user"}, {"content", line}});
+    const auto ids = session.encode_conversation({.messages = messages.dump(), .tools = "", .documents = ""});
+    const Session::Reply reply = session.reply(ids, [](const std::string& piece) { print_text(piece); });
+    print_text("\n");
+    messages.push_back({{"role", "assistant"}, {"content", reply.text}});
+  }
+}
+
+void add_sampling_options(CLI::App& command, Options& options) {
+  add_model_options(command, options.model);
+  command.add_option("--max-tokens", options.max_tokens, "Tokens to generate at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  command.add_option("--temperature", options.sampling.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  command.add_option("--top-p", options.sampling.top_p, "Share of probability that is sampled from")
+      ->capture_default_str();
+  command.add_option("--seed", options.sampling.seed, "Of the sampling")->capture_default_str();
+  command.add_option("--chat-template", options.chat_template, "A Jinja file instead of the model's own");
+  command.add_option("--template-variables", options.variables, "A JSON object for the template");
+  command.add_option("--date", options.date, "YYYY-MM-DD that templates see; default: today");
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "Continue a text, or answer a conversation");
+  add_sampling_options(*command, *options);
+  CLI::Option* prompt = command->add_option("--prompt", options->prompt, "A text, continued as it is");
+  CLI::Option* messages =
+      command->add_option("--messages", options->messages, "A JSON file: {\"messages\": [...], \"tools\": [...]}");
+  prompt->excludes(messages);
+  command->add_flag("--json", options->json, "One JSON object on stdout");
+  command->callback([options, prompt, messages] {
+    if (prompt->count() + messages->count() != 1) {
+      throw CLI::ValidationError("give one of --prompt and --messages");
+    }
+    generate(*options, prompt->count() == 1);
+  });
+}
+
+void add_chat_command(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->max_tokens = 512;
+  CLI::App* command = app.add_subcommand("chat", "Talk with a model, line by line");
+  add_sampling_options(*command, *options);
+  command->add_option("--system", options->system, "A system message that begins the conversation");
+  command->callback([options] { chat(*options); });
+}
+
+}  // namespace graft

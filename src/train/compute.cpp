@@ -1,0 +1,63 @@
+#include "train/compute.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "cpu/kernel.h"
+#include "models/layout.h"
+#include "models/weights.h"
+
+namespace graft {
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+bool multiplies_bf16() {
+  const std::string_view isa = cpu::instruction_set();
+  return isa == "avx512_bf16" || isa == "amx";
+}
+
+bool stored_in_bf16(const std::filesystem::path& model) {
+  const ModelConfig config = read_model_config(model);
+  for (const VariableSpec& v : BaseWeights::open(model, config).parameters()) {
+    if (v.name.ends_with("_proj.weight") && v.dtype != DType::kBF16) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Compute choose_compute(const ComputeOptions& options, const std::filesystem::path& model) {
+  Compute compute;
+  compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+  const std::string isa(cpu::instruction_set());
+  switch (options.dtype) {
+    case ComputeDType::kF32:
+      compute.reason = fmt::format("f32 as asked for ({})", isa);
+      break;
+    case ComputeDType::kBF16:
+      compute.dtype = DType::kBF16;
+      compute.reason = multiplies_bf16()
+                           ? fmt::format("bf16 as asked for ({})", isa)
+                           : fmt::format("bf16 as asked for; this machine ({}) expands it to f32", isa);
+      break;
+    case ComputeDType::kAuto:
+      if (!multiplies_bf16()) {
+        compute.reason = fmt::format("f32: this machine ({}) has no bf16 products", isa);
+      } else if (!stored_in_bf16(model)) {
+        compute.reason = fmt::format("f32 ({}): the weights are not stored in bf16", isa);
+      } else {
+        compute.dtype = DType::kBF16;
+        compute.reason = fmt::format("bf16: the weights are, and this machine has {}", isa);
+      }
+  }
+  return compute;
+}
+
+}  // namespace graft
