@@ -1,7 +1,5 @@
 #include "train/recipe.h"
 
-#include <chrono>
-#include <ctime>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -176,13 +174,6 @@ void resolve_recipe(Recipe& recipe, const std::string& today) {
     recipe.training.learning_rate = recipe.training.method == TrainingMethod::kLora ? 2e-4 : 2e-5;
   }
   if (recipe.data.template_date.empty()) recipe.data.template_date = today;
-}
-
-std::string today() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm local{};
-  localtime_r(&now, &local);
-  return fmt::format("{:04}-{:02}-{:02}", local.tm_year + 1900, local.tm_mon + 1, local.tm_mday);
 }
 
 std::string format_recipe(const Recipe& recipe) {

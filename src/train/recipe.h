@@ -10,7 +10,7 @@
 //
 //   Recipe recipe = load_recipe("recipe.yaml", {"lora.r=16"});
 //   require_keys(recipe, {"model", "output_dir", "data.train"});
-//   resolve_recipe(recipe, today());
+//   resolve_recipe(recipe, today());  // text/chat_template.h
 //   write_file_atomically(folder / "recipe.resolved.yaml", format_recipe(recipe));
 //
 // format_recipe writes every key; loading what it wrote gives the same recipe again.
@@ -98,7 +98,6 @@ void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> 
 // Fills what depends on other keys or on the day: learning_rate (2e-4 for lora, 2e-5 for full), and
 // data.template_date (`today`, YYYY-MM-DD).
 void resolve_recipe(Recipe& recipe, const std::string& today);
-std::string today();  // in local time
 
 std::string format_recipe(const Recipe& recipe);
 
