@@ -47,9 +47,8 @@ class Joiner {
   bool conflict(int p, int q, std::pair<VariableId, VariableId> except = {-1, -1}) const {
     for (VariableId a : plan_.places[static_cast<size_t>(p)].members) {
       for (VariableId b : plan_.places[static_cast<size_t>(q)].members) {
-        if (a == except.first && b == except.second) continue;
-        if (threaded_.contains({a, b}) || threaded_.contains({b, a})) continue;
-        if (meet(a, b)) return true;
+        if (!meet(a, b) || (a == except.first && b == except.second)) continue;
+        if (!threaded_.contains({a, b}) && !threaded_.contains({b, a})) return true;
       }
     }
     return false;
