@@ -41,6 +41,16 @@ TEST(Sha256, PiecesGiveTheSame) {
   }
 }
 
+TEST(Sha256, InstructionsAndPlainCodeAgree) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    text += static_cast<char>(i * i);
+    Sha256 plain = Sha256::without_instructions();
+    plain.update(std::as_bytes(std::span(text)));
+    ASSERT_EQ(plain.hex(), hash(text)) << i;
+  }
+}
+
 TEST(Sha256, File) {
   testing::TemporaryFolder folder;
   write_file_atomically(folder / "abc", "abc");
