@@ -63,14 +63,15 @@ class Tensor {
     GRAFT_CHECK(writable_, "a borrowed tensor is read-only");
     return const_cast<std::byte*>(bytes_);
   }
+  // Of a temporary only the const form applies, so that reading a borrowed one is not taken for writing.
   template <typename T>
-  const T* data() const {
+  const T* data() const& {
     GRAFT_CHECK(DTypeOf<T>::value == dtype_, "asked for the wrong element type of a {} tensor",
                 dtype_name(dtype_));
     return reinterpret_cast<const T*>(bytes_);
   }
   template <typename T>
-  T* data() {
+  T* data() & {
     GRAFT_CHECK(DTypeOf<T>::value == dtype_, "asked for the wrong element type of a {} tensor",
                 dtype_name(dtype_));
     return reinterpret_cast<T*>(mutable_bytes());

@@ -95,14 +95,16 @@ class Lowering {
   std::vector<Value> copy_control(const Node& node, Graph& to, const std::vector<Value>& operands) {
     Node lowered = node;
     for (auto& body : lowered.bodies) {
-      auto& done = bodies_[body.get()];
+      auto& done = bodies_[body];
       if (done == nullptr) done = run(*body);
       body = done;
     }
     return to.add_like(lowered, operands);
   }
 
-  std::map<const Graph*, std::shared_ptr<const Graph>> bodies_;  // a body may be used more than once
+  // A body may be used more than once. The key keeps it alive: those of a decomposition are temporary, and
+  // an address that is used again would find another body's lowering.
+  std::map<std::shared_ptr<const Graph>, std::shared_ptr<const Graph>> bodies_;
 };
 
 bool keeps_order(const Shape& shape, const std::vector<int64_t>& permutation) {

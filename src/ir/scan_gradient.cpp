@@ -48,6 +48,7 @@ class ScanGradient {
   // Which inputs of the body need a cotangent: those asked for, and the carries they flow into.
   void find_active_inputs() {
     active_.assign(index(layout_.body_inputs()), false);
+    trained_carry_.assign(index(layout_.carries), false);
     const int plain = layout_.carries + layout_.invariants + layout_.stacked_in;
     for (int i = 0; i < plain; ++i) active_[index(i)] = context_.needs(index(i));
     for (int list = 0; list < layout_.lists_in; ++list) {
@@ -57,23 +58,31 @@ class ScanGradient {
     }
     for (bool changed = true; changed;) {
       changed = false;
-      std::vector<bool> reached(index(body_.value_count()), false);
-      for (size_t i = 0; i < active_.size(); ++i) {
-        if (active_[i]) reached[index(body_.inputs()[i].value)] = true;
-      }
-      for (const Node& node : body_.nodes()) {
-        bool any = false;
-        for (ValueId id : node.operands) any |= reached[index(id)];
-        for (ValueId id : node.results) {
-          if (any && is_float(body_.type(id).dtype)) reached[index(id)] = true;
-        }
-      }
+      const std::vector<bool> reached = values_reached();
       for (int i = 0; i < layout_.carries; ++i) {
-        if (reached[index(body_.outputs()[index(i)].value)] && !active_[index(i)]) {
+        trained_carry_[index(i)] = reached[index(body_.outputs()[index(i)].value)];
+        // Of one iteration, nothing flows from a carry's end to its beginning.
+        if (trained_carry_[index(i)] && !active_[index(i)] && layout_.length > 1) {
           active_[index(i)] = changed = true;
         }
       }
     }
+  }
+
+  // The values of the body that depend on an active input.
+  std::vector<bool> values_reached() const {
+    std::vector<bool> reached(index(body_.value_count()), false);
+    for (size_t i = 0; i < active_.size(); ++i) {
+      if (active_[i]) reached[index(body_.inputs()[i].value)] = true;
+    }
+    for (const Node& node : body_.nodes()) {
+      bool any = false;
+      for (ValueId id : node.operands) any |= reached[index(id)];
+      for (ValueId id : node.results) {
+        if (any && is_float(body_.type(id).dtype)) reached[index(id)] = true;
+      }
+    }
+    return reached;
   }
 
   // Copies the body into joint_, and differentiates it there. Cotangents of its outputs are further
@@ -97,7 +106,12 @@ class ScanGradient {
       roles_.emplace(cotangent.id(), Source{role, output, outer});
     };
     for (int i = 0; i < layout_.carries; ++i) {
-      if (active_[index(i)]) seed(i, Role::kCotangentCarry, {});
+      const Value outer = context_.cotangent(index(i));
+      if (active_[index(i)]) {
+        seed(i, Role::kCotangentCarry, {});
+      } else if (trained_carry_[index(i)] && outer.defined()) {
+        seed(i, Role::kCotangentInvariant, outer);
+      }
     }
     for (int i = 0; i < layout_.stacked_out; ++i) {
       const int output = layout_.carries + i;
@@ -252,7 +266,10 @@ class ScanGradient {
     }
     for (const auto& [id, source] : roles_) {
       if (!read_.contains(id)) continue;
-      if (source.role == Role::kCotangentStacked) {
+      if (source.role == Role::kCotangentInvariant) {
+        operands.invariants.push_back(source.outer);
+        invariant_ids.push_back(id);
+      } else if (source.role == Role::kCotangentStacked) {
         operands.stacked.push_back(source.outer);
         stacked_ids.push_back(id);
       } else if (source.role == Role::kCotangentList) {
@@ -331,7 +348,7 @@ class ScanGradient {
     return values;
   }
 
-  enum class Role : uint8_t { kCotangentCarry, kCotangentStacked, kCotangentList };
+  enum class Role : uint8_t { kCotangentCarry, kCotangentInvariant, kCotangentStacked, kCotangentList };
   struct Source {
     Role role;
     int output;   // of the body
@@ -342,7 +359,8 @@ class ScanGradient {
   const ScanLayout layout_;
   const std::shared_ptr<const Graph> body_owner_;  // outlives the node's change of body
   const Graph& body_;
-  std::vector<bool> active_;                        // by input of the body
+  std::vector<bool> active_;                        // by input of the body: its cotangent is computed
+  std::vector<bool> trained_carry_;                 // by carry: its end depends on an active input
   Graph joint_;
   std::unordered_map<ValueId, ValueId> body_value_;  // forward values of joint_ -> body_
   std::map<ValueId, Source> roles_;                 // cotangent inputs of joint_
