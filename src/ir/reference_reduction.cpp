@@ -42,8 +42,7 @@ void reduce_sum(const KernelCall& call) {
 
 int64_t smallest(DType dtype) {
   if (dtype == DType::kU8 || dtype == DType::kU32) return 0;
-  return dtype == DType::kS64 ? std::numeric_limits<int64_t>::min()
-                              : -(int64_t{1} << (dtype_bits(dtype) - 1));
+  return std::numeric_limits<int64_t>::min() >> (64 - dtype_bits(dtype));
 }
 
 void reduce_max(const KernelCall& call) {
