@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "data/conversation.h"
+#include "data/row_json.h"
+#include "data/source.h"
 #include "formats/json.h"
 #include "text/stream_decoder.h"
 #include "text/text_model.h"
@@ -25,6 +28,8 @@ struct Options {
   int64_t max_tokens = 128;
   std::string prompt, messages, chat_template, date, variables;
   std::string system;  // of chat
+  std::string data;    // rows whose first question is answered
+  int64_t limit = 0;   // of them; 0: all
   bool json = false;
 };
 
@@ -56,11 +61,13 @@ class Session {
     std::string finish_reason;  // "stop" or "length"
   };
 
-  // Continues after `ids` (only what is new is fed when they begin with what was fed before); `show` is
-  // given text as it is completed.
-  Reply reply(const std::vector<int32_t>& ids, const std::function<void(const std::string&)>& show) {
+  // Continues after `ids` (only what is new is fed when they begin with what was fed before);
+  // `show` is given text as it is completed.
+  Reply reply(const std::vector<int32_t>& ids,
+              const std::function<void(const std::string&)>& show) {
     if (ids.empty()) {
-      throw Error("the prompt has no token", "", "give a text, or use a tokenizer that adds a first token");
+      throw Error("the prompt has no token", "",
+                  "give a text, or use a tokenizer that adds a first token");
     }
     check(ids);
     // The last token is always fed: its logits are wanted.
@@ -93,7 +100,8 @@ class Session {
     return decoder_.feed(ids);
   }
 
-  static void emit(const std::string& piece, Reply& reply, const std::function<void(const std::string&)>& show) {
+  static void emit(const std::string& piece, Reply& reply,
+                   const std::function<void(const std::string&)>& show) {
     if (piece.empty()) return;
     reply.text += piece;
     show(piece);
@@ -131,9 +139,9 @@ Conversation read_conversation(const std::string& path) {
 
 void generate(const Options& options, bool has_prompt) {
   Session session(options);
-  const std::vector<int32_t> ids = has_prompt
-                                       ? session.encode_prompt(options.prompt)
-                                       : session.encode_conversation(read_conversation(options.messages));
+  const std::vector<int32_t> ids =
+      has_prompt ? session.encode_prompt(options.prompt)
+                 : session.encode_conversation(read_conversation(options.messages));
   const Session::Reply reply = session.reply(ids, [&](const std::string& piece) {
     if (!options.json) print_text(piece);
   });
@@ -147,15 +155,74 @@ void generate(const Options& options, bool has_prompt) {
   }
 }
 
+// A data row's question, and the reply that the row itself has.
+struct Question {
+  std::vector<int32_t> ids;
+  std::string asked, expected;
+};
+
+Question read_question(const Session& session, const Rows& rows, const Row& row) {
+  nlohmann::ordered_json object = parse_row(rows, row);
+  const DataFormat format = detect_format(object, rows.where(row));
+  NormalRow normal = normalize_row(std::move(object), {.format = format}, rows.where(row));
+  if (normal.shape == NormalRow::Shape::kPromptCompletion) {
+    return {session.encode_prompt(normal.prompt), normal.prompt, normal.completion};
+  }
+  if (normal.shape != NormalRow::Shape::kConversation) {
+    throw Error("the row has no question", rows.where(row), "use rows of messages or of prompts");
+  }
+  Question question;
+  nlohmann::ordered_json before = nlohmann::ordered_json::array();
+  for (nlohmann::ordered_json& message : normal.messages) {
+    if (message.at("role") == "assistant") {
+      question.expected = message.value("content", "");
+      break;
+    }
+    if (message.at("role") == "user") question.asked = message.value("content", "");
+    before.push_back(std::move(message));
+  }
+  const std::string tools = normal.tools.is_null() ? "" : normal.tools.dump();
+  question.ids =
+      session.encode_conversation({.messages = before.dump(), .tools = tools, .documents = ""});
+  return question;
+}
+
+// Answers the first question of each row. The model is loaded once.
+void answer_data(const Options& options) {
+  const Rows rows = read_rows(options.data);
+  Session session(options);
+  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  for (const Row& row : rows.rows()) {
+    if (options.limit > 0 && static_cast<int64_t>(answers.size()) == options.limit) break;
+    const Question question = read_question(session, rows, row);
+    if (!options.json) print_text(fmt::format("{}\n", question.asked));
+    const Session::Reply reply = session.reply(question.ids, [&](const std::string& piece) {
+      if (!options.json) print_text(piece);
+    });
+    if (!options.json) print_text("\n\n");
+    answers.push_back({{"line", row.line},
+                       {"question", question.asked},
+                       {"expected", question.expected},
+                       {"text", reply.text},
+                       {"input_ids", question.ids},
+                       {"output_ids", reply.ids},
+                       {"finish_reason", reply.finish_reason}});
+  }
+  if (options.json) print_json(answers);
+}
+
 void chat(const Options& options) {
   Session session(options);
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  if (!options.system.empty())
+    messages.push_back({{"role", "system"}, {"content", options.system}});
   info("chat with {}; an empty line or Ctrl-D ends it", options.model.model);
   for (std::string line; print_text("> "), std::getline(std::cin, line) && !line.empty();) {
     messages.push_back({{"role", "user"}, {"content", line}});
-    const auto ids = session.encode_conversation({.messages = messages.dump(), .tools = "", .documents = ""});
-    const Session::Reply reply = session.reply(ids, [](const std::string& piece) { print_text(piece); });
+    const auto ids =
+        session.encode_conversation({.messages = messages.dump(), .tools = "", .documents = ""});
+    const Session::Reply reply =
+        session.reply(ids, [](const std::string& piece) { print_text(piece); });
     print_text("\n");
     messages.push_back({{"role", "assistant"}, {"content", reply.text}});
   }
@@ -166,12 +233,15 @@ void add_sampling_options(CLI::App& command, Options& options) {
   command.add_option("--max-tokens", options.max_tokens, "Tokens to generate at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command.add_option("--temperature", options.sampling.temperature, "0: always the most likely token")
+  command
+      .add_option("--temperature", options.sampling.temperature, "0: always the most likely token")
       ->capture_default_str();
-  command.add_option("--top-p", options.sampling.top_p, "Share of probability that is sampled from")
+  command
+      .add_option("--top-p", options.sampling.top_p, "Share of probability that is sampled from")
       ->capture_default_str();
   command.add_option("--seed", options.sampling.seed, "Of the sampling")->capture_default_str();
-  command.add_option("--chat-template", options.chat_template, "A Jinja file instead of the model's own");
+  command.add_option("--chat-template", options.chat_template,
+                     "A Jinja file instead of the model's own");
   command.add_option("--template-variables", options.variables, "A JSON object for the template");
   command.add_option("--date", options.date, "YYYY-MM-DD that templates see; default: today");
 }
@@ -182,16 +252,25 @@ void add_generate_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text, or answer a conversation");
   add_sampling_options(*command, *options);
-  CLI::Option* prompt = command->add_option("--prompt", options->prompt, "A text, continued as it is");
-  CLI::Option* messages =
-      command->add_option("--messages", options->messages, "A JSON file: {\"messages\": [...], \"tools\": [...]}");
-  prompt->excludes(messages);
+  CLI::Option* prompt =
+      command->add_option("--prompt", options->prompt, "A text, continued as it is");
+  CLI::Option* messages = command->add_option(
+      "--messages", options->messages, "A JSON file: {\"messages\": [...], \"tools\": [...]}");
+  CLI::Option* data = command->add_option(
+      "--data", options->data, "A data file: answer the first question of each row (JSON: a list)");
+  command->add_option("--limit", options->limit, "With --data: only so many rows; 0: all")
+      ->needs(data)
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "One JSON object on stdout");
-  command->callback([options, prompt, messages] {
-    if (prompt->count() + messages->count() != 1) {
-      throw CLI::ValidationError("give one of --prompt and --messages");
+  command->callback([options, prompt, messages, data] {
+    if (prompt->count() + messages->count() + data->count() != 1) {
+      throw CLI::ValidationError("give one of --prompt, --messages and --data");
     }
-    generate(*options, prompt->count() == 1);
+    if (data->count() == 1) {
+      answer_data(*options);
+    } else {
+      generate(*options, prompt->count() == 1);
+    }
   });
 }
 

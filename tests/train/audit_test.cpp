@@ -76,7 +76,8 @@ TEST(Audit, JsonHoldsWhatWasFound) {
   audit.examples.push_back({3, 4, 1, "a ⟦b\xff⟧"});
   const auto json = nlohmann::json::parse(audit_json(audit));
   EXPECT_EQ(json.at("ok"), false);
-  EXPECT_EQ(json.at("checks").at(0), nlohmann::json({{"name", "a"}, {"status", "ok"}, {"message", "fine"}}));
+  EXPECT_EQ(json.at("checks").at(0),
+            nlohmann::json({{"name", "a"}, {"status", "ok"}, {"message", "fine"}}));
   EXPECT_EQ(json.at("checks").at(1).at("status"), "refused");
   EXPECT_EQ(json.at("checks").at(1).at("message"), "file:1: bad; mend it");
   EXPECT_EQ(json.at("trainable_parameters"), 12);

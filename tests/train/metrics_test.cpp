@@ -16,10 +16,18 @@ namespace {
 
 TEST(Metrics, LinesHoldTheSameNumbers) {
   testing::TemporaryFolder folder;
-  StepMetrics step{.step = 3, .epoch = 0.25, .loss = 4.681234567890123, .grad_norm = 1.0 / 3,
-                   .learning_rate = 2e-4, .tokens = 5'000'000'000, .trained_tokens = 77,
-                   .tokens_per_second = 151.5, .step_seconds = 0.5, .peak_rss_bytes = 1 << 30,
-                   .gemm_share = 0.81, .stats = {{"activation_rms", {1.5, 2}}}};
+  StepMetrics step{.step = 3,
+                   .epoch = 0.25,
+                   .loss = 4.681234567890123,
+                   .grad_norm = 1.0 / 3,
+                   .learning_rate = 2e-4,
+                   .tokens = 5'000'000'000,
+                   .trained_tokens = 77,
+                   .tokens_per_second = 151.5,
+                   .step_seconds = 0.5,
+                   .peak_rss_bytes = 1 << 30,
+                   .gemm_share = 0.81,
+                   .stats = {{"activation_rms", {1.5, 2}}}};
   {
     MetricsWriter writer(folder / "metrics.jsonl");
     writer.write(step);

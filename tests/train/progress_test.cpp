@@ -31,10 +31,11 @@ TEST(Progress, ATerminalsLineIsRedrawn) {
     Progress progress(2, Progress::Style::kTerminal, [&](std::string_view text) { shown += text; });
     progress.update(at(1), 1);
     progress.note("eval loss 2.25");
-    EXPECT_EQ(shown,
-              "\r\x1b[Kstep 1/2 [############............]  loss 2.5000  150 tokens/s  80% of the GEMM "
-              "limit  1 s left\r\x1b[Keval loss 2.25\nstep 1/2 [############............]  loss 2.5000  "
-              "150 tokens/s  80% of the GEMM limit  1 s left");
+    EXPECT_EQ(
+        shown,
+        "\r\x1b[Kstep 1/2 [############............]  loss 2.5000  150 tokens/s  80% of the GEMM "
+        "limit  1 s left\r\x1b[Keval loss 2.25\nstep 1/2 [############............]  loss 2.5000  "
+        "150 tokens/s  80% of the GEMM limit  1 s left");
   }
   EXPECT_TRUE(shown.ends_with("\n"));  // whatever comes next begins a line
 }

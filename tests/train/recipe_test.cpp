@@ -99,10 +99,10 @@ scan_layers: false
 }
 
 TEST(Recipe, OverridesReplaceTheFile) {
-  const Recipe recipe =
-      parse(std::string(kSmall) + "training:\n  max_steps: bad\n  seed: 1\n",
-            {"training.max_steps=7", "lora.target_modules=[q_proj]", "training.seed=",
-             "data.eval=held=out.jsonl", "lora.rank_pattern={q_proj: 2}", "training.eval_steps=2"});
+  const Recipe recipe = parse(std::string(kSmall) + "training:\n  max_steps: bad\n  seed: 1\n",
+                              {"training.max_steps=7", "lora.target_modules=[q_proj]",
+                               "training.seed=", "data.eval=held=out.jsonl",
+                               "lora.rank_pattern={q_proj: 2}", "training.eval_steps=2"});
   EXPECT_EQ(recipe.training.max_steps, 7);
   EXPECT_THAT(recipe.lora.target_modules.suffixes, ElementsAre("q_proj"));
   EXPECT_EQ(recipe.training.seed, 42);  // null puts the default back
@@ -192,8 +192,8 @@ TEST(Recipe, YamlIsReadStrictly) {
   // Each level names the one before ten times: a thousand million values in a few lines.
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 10; ++i) {
-    bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n",
-                        i, i - 1);
+    bomb += fmt::format(
+        "a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);
   }
   EXPECT_THAT(refusal(bomb), HasSubstr("more than"));
   EXPECT_THAT(refusal("model: &m [*m]\n"), HasSubstr("alias"));
@@ -227,7 +227,8 @@ TEST(Recipe, ResolvedRecipeReadsBackTheSame) {
   }
 }
 
-// The page lists each key of the table as a row "| `lora.r` | type | default | help |", and no other.
+// The page lists each key of the table as a row "| `lora.r` | type | default | help |", and no
+// other.
 TEST(Recipe, DocumentationListsEveryKey) {
   const std::string page =
       read_text_file(std::filesystem::path(GRAFT_SOURCE_DIR) / "docs" / "recipe.md");
@@ -236,8 +237,8 @@ TEST(Recipe, DocumentationListsEveryKey) {
     ++rows;
   }
   for (const RecipeKeyInfo& key : recipe_key_table()) {
-    const std::string line = fmt::format("| `{}` | {} | {} | {} |", key.name, key.type,
-                                         key.default_value, key.help);
+    const std::string line =
+        fmt::format("| `{}` | {} | {} | {} |", key.name, key.type, key.default_value, key.help);
     EXPECT_THAT(page, HasSubstr(line));
   }
   EXPECT_EQ(rows, recipe_key_table().size());

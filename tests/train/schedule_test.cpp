@@ -13,11 +13,12 @@ namespace {
 // The goldens were made by transformers' schedulers.
 TEST(Schedule, CosineIsThatOfTheGolden) {
   GRAFT_SHARED_OR_SKIP(file, "golden/llama_a/meta.json");
-  const auto rates = nlohmann::json::parse(read_text_file(file)).at("lr").get<std::vector<double>>();
+  const auto rates =
+      nlohmann::json::parse(read_text_file(file)).at("lr").get<std::vector<double>>();
   ASSERT_EQ(rates.size(), 10u);
   for (size_t i = 0; i < rates.size(); ++i) {
-    EXPECT_NEAR(5e-3 * schedule_factor(Schedule::kCosine, static_cast<int64_t>(i), {2, 10}), rates[i],
-                1e-15)
+    EXPECT_NEAR(5e-3 * schedule_factor(Schedule::kCosine, static_cast<int64_t>(i), {2, 10}),
+                rates[i], 1e-15)
         << i;
   }
 }
@@ -28,8 +29,8 @@ TEST(Schedule, LinearIsThatOfTheGolden) {
       nlohmann::json::parse(read_text_file(file)).at("full_lr").get<std::vector<double>>();
   ASSERT_EQ(rates.size(), 5u);
   for (size_t i = 0; i < rates.size(); ++i) {
-    EXPECT_NEAR(1e-3 * schedule_factor(Schedule::kLinear, static_cast<int64_t>(i), {2, 6}), rates[i],
-                1e-15)
+    EXPECT_NEAR(1e-3 * schedule_factor(Schedule::kLinear, static_cast<int64_t>(i), {2, 6}),
+                rates[i], 1e-15)
         << i;
   }
 }

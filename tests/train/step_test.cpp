@@ -190,7 +190,7 @@ TEST_F(StepTest, NothingRunsBackwardBelowTheFirstTrainedLayer) {
   EXPECT_EQ(lengths, (std::vector<int64_t>{2, 1, 1}));  // two frozen layers, the trained one, and back
   // Seven linears forward twice over; backward only where a cotangent is wanted: not into the frozen layers.
   EXPECT_EQ(count_in_bodies(*graph, kLinear, 1), 14);
-  EXPECT_EQ(count_in_bodies(*graph, kLinearInputGrad, 1), 4);  // o, gate, up, down; q, k and v feed nothing trained
+  EXPECT_EQ(count_in_bodies(*graph, kLinearInputGrad, 1), 4);  // o, gate, up, down: q, k and v feed nothing trained
 }
 
 // A frozen weight has no gradient GEMM: the only products of the backward body are with low-rank factors.

