@@ -1,5 +1,5 @@
-// Data files: any bytes, read as JSON lines, a JSON array, CSV or gzip, either give rows of a known format
-// or raise graft::Error.
+// Data files: any bytes, read as JSON lines, a JSON array, CSV or gzip, either give rows of a known
+// format or raise graft::Error.
 
 #include <cstddef>
 #include <cstdint>

@@ -27,7 +27,8 @@ struct Target {
   int32_t position, token;
 };
 
-// Writes one sequence into row `row` of a micro-batch; the pointers are at that row's first element.
+// Writes one sequence into row `row` of a micro-batch; the pointers are at that row's first
+// element.
 void write_sequence(const Sequence& sequence, int64_t row, int64_t length, int32_t* ids,
                     int32_t* segments, int32_t* positions, std::vector<Target>& targets) {
   int64_t t = 0;

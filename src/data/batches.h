@@ -1,14 +1,15 @@
 #pragma once
 // Batches: the arrays that one step of training or evaluation takes.
 //
-// A training step takes M micro-batches of B sequences. A sequence is one row or, with packing, several,
-// told apart by segment_ids. Batches follow one another without end: one that an epoch cannot fill goes on
-// with the next epoch's rows, so none is lost. Shapes are kept few: S is the longest sequence rounded up to
-// 64 (packing: max_length rounded up), N the largest count of targets rounded up to 128.
+// A training step takes M micro-batches of B sequences. A sequence is one row or, with packing,
+// several, told apart by segment_ids. Batches follow one another without end: one that an epoch
+// cannot fill goes on with the next epoch's rows, so none is lost. Shapes are kept few: S is the
+// longest sequence rounded up to 64 (packing: max_length rounded up), N the largest count of
+// targets rounded up to 128.
 //
-//   BatchStream stream(examples, {.batch_size = 4, .accumulation = 2, .max_length = 512, .seed = 7});
-//   Batch batch = stream.next();
-//   DataPosition place = stream.position();   // save it; stream.seek(place) continues exactly here
+//   BatchStream stream(examples, {.batch_size = 4, .accumulation = 2, .max_length = 512, .seed =
+//   7}); Batch batch = stream.next(); DataPosition place = stream.position();   // save it;
+//   stream.seek(place) continues exactly here
 
 #include <cstdint>
 #include <memory>
@@ -21,12 +22,13 @@
 namespace graft {
 
 struct Batch {
-  Tensor input_ids;         // s32 [M, B, S], 0 where padded
-  Tensor segment_ids;       // s32 [M, B, S], from 1 in each sequence; 0 is padding
-  Tensor positions;         // s32 [M, B, S], from 0 in each segment; 0 where padded
-  // Position t of row b predicts token t + 1: its flat index b * S + t in its micro-batch, and that token.
-  Tensor target_positions;  // s32 [M, N], 0 where padded
-  Tensor targets;           // s32 [M, N], -1 where padded
+  Tensor input_ids;    // s32 [M, B, S], 0 where padded
+  Tensor segment_ids;  // s32 [M, B, S], from 1 in each sequence; 0 is padding
+  Tensor positions;    // s32 [M, B, S], from 0 in each segment; 0 where padded
+  // Position t of row b predicts token t + 1: its flat index b * S + t in its micro-batch, and that
+  // token.
+  Tensor target_positions;     // s32 [M, N], 0 where padded
+  Tensor targets;              // s32 [M, N], -1 where padded
   int64_t tokens = 0;          // without padding
   int64_t trained_tokens = 0;  // targets without padding
   std::vector<int64_t> lines;  // of the rows in it, for messages
@@ -55,7 +57,8 @@ struct DataPosition {
 
 class BatchStream {
  public:
-  // Uses the examples that have a trained token; there is at least one, none longer than max_length.
+  // Uses the examples that have a trained token; there is at least one, none longer than
+  // max_length.
   BatchStream(std::shared_ptr<const std::vector<TokenizedExample>> examples, BatchOptions options);
 
   Batch next();
@@ -79,8 +82,8 @@ class BatchStream {
   DataPosition position_;
 };
 
-// The examples in their own order, batch_size at a time, one micro-batch each; the last batch is filled
-// with empty sequences. Examples without a trained token are left out.
+// The examples in their own order, batch_size at a time, one micro-batch each; the last batch is
+// filled with empty sequences. Examples without a trained token are left out.
 class EvaluationBatches {
  public:
   EvaluationBatches(std::shared_ptr<const std::vector<TokenizedExample>> examples,
@@ -94,9 +97,9 @@ class EvaluationBatches {
   int64_t batch_size_;
 };
 
-// The arrays for sequences[m * batch_size + b], each a list of examples. Missing ones at the end are
-// empty. least_length: S is at least this.
-Batch make_batch(std::span<const std::vector<const TokenizedExample*>> sequences, int64_t batch_size,
-                 int64_t micro_batches, int64_t least_length = 0);
+// The arrays for sequences[m * batch_size + b], each a list of examples. Missing ones at the end
+// are empty. least_length: S is at least this.
+Batch make_batch(std::span<const std::vector<const TokenizedExample*>> sequences,
+                 int64_t batch_size, int64_t micro_batches, int64_t least_length = 0);
 
 }  // namespace graft

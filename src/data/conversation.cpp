@@ -117,14 +117,15 @@ void normalize_prompt_completion(ordered_json& source, const FormatRules& rules,
                                  const std::string& where, NormalRow& row) {
   const bool lists = is_list_column(source["prompt"]);
   if (lists != is_list_column(source["completion"])) {
-    throw Error("one of \"prompt\" and \"completion\" is a list of messages, the other is not", where,
-                "give both as texts or both as lists of messages");
+    throw Error("one of \"prompt\" and \"completion\" is a list of messages, the other is not",
+                where, "give both as texts or both as lists of messages");
   }
   if (!lists) {
     row.shape = NormalRow::Shape::kPromptCompletion;
     row.prompt = take_text(source, "prompt", where);
     row.completion = take_text(source, "completion", where);
-    if (row.completion.empty()) row.notes.push_back("has an empty completion: only its end token can be trained");
+    if (row.completion.empty())
+      row.notes.push_back("has an empty completion: only its end token can be trained");
     return;
   }
   append_messages(take_structure(source, "prompt", where), "prompt", rules.template_source, where,
@@ -138,14 +139,17 @@ void normalize_prompt_completion(ordered_json& source, const FormatRules& rules,
 // Earlier turns of an alpaca row: [[instruction, output], ...].
 void append_history(ordered_json& source, const std::string& where, NormalRow& row) {
   if (!source.contains("history") || source["history"].is_null()) return;
-  if (source["history"].is_string() && source["history"].get_ref<const std::string&>().empty()) return;
+  if (source["history"].is_string() && source["history"].get_ref<const std::string&>().empty())
+    return;
   const ordered_json history = take_structure(source, "history", where);
   const auto refuse = [&] {
-    throw Error("\"history\" must be a list of pairs of texts: [[instruction, output], ...]", where);
+    throw Error("\"history\" must be a list of pairs of texts: [[instruction, output], ...]",
+                where);
   };
   if (!history.is_array()) refuse();
   for (const ordered_json& pair : history) {
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) refuse();
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      refuse();
     append_turn("user", pair[0].get<std::string>(), row);
     append_turn("assistant", pair[1].get<std::string>(), row);
   }
@@ -173,14 +177,16 @@ void normalize_alpaca(ordered_json& source, const FormatRules& rules, const std:
   row.shape = NormalRow::Shape::kPromptCompletion;
   row.prompt = (system.empty() ? "" : system + "\n\n") + question + "\n\nAnswer:\n";
   row.completion = std::move(output);
-  if (row.completion.empty()) row.notes.push_back("has an empty completion: only its end token can be trained");
+  if (row.completion.empty())
+    row.notes.push_back("has an empty completion: only its end token can be trained");
 }
 
 std::vector<int32_t> take_ids(ordered_json& source, const char* key, int64_t least,
                               const std::string& where) {
   const ordered_json list = take_structure(source, key, where);
   if (!list.is_array()) {
-    throw Error(fmt::format("\"{}\" must be a list of integers, not {}", key, list.type_name()), where);
+    throw Error(fmt::format("\"{}\" must be a list of integers, not {}", key, list.type_name()),
+                where);
   }
   std::vector<int32_t> ids;
   ids.reserve(list.size());
@@ -214,10 +220,11 @@ void normalize_tokens(ordered_json& source, const std::string& where, NormalRow&
   }
   for (size_t i = 0; i < row.labels.size(); ++i) {
     if (row.labels[i] == kIgnored || row.labels[i] == row.input_ids[i]) continue;
-    throw Error(fmt::format("\"labels\"[{}] is {}, where \"input_ids\" has {}", i, row.labels[i],
-                            row.input_ids[i]),
-                where,
-                "a label repeats its token, or is -100 where nothing is trained; labels are not shifted");
+    throw Error(
+        fmt::format("\"labels\"[{}] is {}, where \"input_ids\" has {}", i, row.labels[i],
+                    row.input_ids[i]),
+        where,
+        "a label repeats its token, or is -100 where nothing is trained; labels are not shifted");
   }
 }
 
@@ -232,9 +239,10 @@ DataFormat detect_format(const ordered_json& row, const std::string& where,
     else if (also != nullptr) also->push_back(std::string(data_format_name(columns.format)));
   }
   if (found != DataFormat::kAuto) return found;
-  throw Error(fmt::format("no known format has these columns: {}", columns_of(row)), where,
-              "rename them to messages, conversations, prompt and completion, instruction and output, "
-              "text, or input_ids");
+  throw Error(
+      fmt::format("no known format has these columns: {}", columns_of(row)), where,
+      "rename them to messages, conversations, prompt and completion, instruction and output, "
+      "text, or input_ids");
 }
 
 NormalRow normalize_row(ordered_json source, const FormatRules& rules, const std::string& where) {
@@ -268,18 +276,13 @@ NormalRow normalize_row(ordered_json source, const FormatRules& rules, const std
     case DataFormat::kPromptCompletion:
       normalize_prompt_completion(source, rules, where, row);
       break;
-    case DataFormat::kAlpaca:
-      normalize_alpaca(source, rules, where, row);
-      break;
+    case DataFormat::kAlpaca: normalize_alpaca(source, rules, where, row); break;
     case DataFormat::kText:
       row.shape = NormalRow::Shape::kText;
       row.text = take_text(source, "text", where);
       break;
-    case DataFormat::kTokenized:
-      normalize_tokens(source, where, row);
-      break;
-    case DataFormat::kAuto:
-      GRAFT_CHECK(false, "the format is not decided");
+    case DataFormat::kTokenized: normalize_tokens(source, where, row); break;
+    case DataFormat::kAuto: GRAFT_CHECK(false, "the format is not decided");
   }
   return row;
 }

@@ -4,12 +4,13 @@
 //   messages           {"messages": [{"role", "content", ...}], "tools": [...]}
 //   prompt_completion  {"prompt", "completion"}, both texts or both lists of messages
 //   text               {"text"}
-//   alpaca             {"instruction", "input", "output"}, "system" and "history" where there are any
-//   sharegpt           {"conversations": [{"from", "value"}]}, speakers such as human and gpt
+//   alpaca             {"instruction", "input", "output"}, "system" and "history" where there are
+//   any sharegpt           {"conversations": [{"from", "value"}]}, speakers such as human and gpt
 //   tokenized          {"input_ids", "labels"}
 //
-// A format is recognised by its columns; others are ignored. A list may also come as the text of its JSON
-// (in a CSV column there is no other way). A row's "chat_template_kwargs" are handed to the template.
+// A format is recognised by its columns; others are ignored. A list may also come as the text of
+// its JSON (in a CSV column there is no other way). A row's "chat_template_kwargs" are handed to
+// the template.
 //
 //   const DataFormat format = detect_format(object, where);
 //   const NormalRow row = normalize_row(std::move(object), rules, where);
@@ -53,9 +54,9 @@ struct FormatRules {
   bool columnar = false;                  // from Parquet, where absent keys are null
 };
 
-// The format of a row by its columns; raises Error naming the columns there are. Where several formats
-// fit, the first of tokenized, messages, sharegpt, prompt_completion, alpaca, text; `also` (if given)
-// receives the names of the others.
+// The format of a row by its columns; raises Error naming the columns there are. Where several
+// formats fit, the first of tokenized, messages, sharegpt, prompt_completion, alpaca, text; `also`
+// (if given) receives the names of the others.
 DataFormat detect_format(const nlohmann::ordered_json& row, const std::string& where,
                          std::vector<std::string>* also = nullptr);
 

@@ -35,7 +35,8 @@ class CsvReader {
 
  private:
   bool at_line_end() const {
-    return text_[at_] == '\n' || (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n');
+    return text_[at_] == '\n' ||
+           (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n');
   }
   void skip_line_end() {
     at_ += text_[at_] == '\r' ? 2 : 1;
@@ -106,10 +107,10 @@ CsvRows csv_to_json(std::string_view text, char separator, const std::string& na
   std::vector<std::string> fields;
   while (reader.next(fields)) {
     if (fields.size() != columns.size()) {
-      throw Error(fmt::format("{} fields where the header names {} columns", fields.size(),
-                              columns.size()),
-                  reader.where(reader.record_line()),
-                  "put fields that hold the separator in double quotes");
+      throw Error(
+          fmt::format("{} fields where the header names {} columns", fields.size(), columns.size()),
+          reader.where(reader.record_line()),
+          "put fields that hold the separator in double quotes");
     }
     nlohmann::ordered_json object = nlohmann::ordered_json::object();
     for (size_t i = 0; i < columns.size(); ++i) object[columns[i]] = std::move(fields[i]);

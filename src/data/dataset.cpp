@@ -28,7 +28,8 @@ void parallel_for(size_t n, int threads, const Body& body) {
   std::exception_ptr failure;
   std::atomic<bool> stop{false};
   const auto work = [&] {
-    // Indices are claimed in order: when one fails, all smaller ones are claimed and will be finished.
+    // Indices are claimed in order: when one fails, all smaller ones are claimed and will be
+    // finished.
     while (!stop.load()) {
       const size_t i = next.fetch_add(1);
       if (i >= n) return;
@@ -62,8 +63,8 @@ class Notes {
   void write(const Dataset& data, std::vector<std::string>& warnings) const {
     for (const std::string& note : order_) {
       const std::vector<int64_t>& lines = lines_.at(note);
-      warnings.push_back(fmt::format("{}: {} of {} rows ({}): {}", data.name, lines.size(), data.rows,
-                                     list_lines(lines, data.unit), note));
+      warnings.push_back(fmt::format("{}: {} of {} rows ({}): {}", data.name, lines.size(),
+                                     data.rows, list_lines(lines, data.unit), note));
     }
   }
 
@@ -110,9 +111,9 @@ class Loader {
     if (also.empty()) return;
     std::string others;
     for (const std::string& name : also) others += (others.empty() ? "" : ", ") + name;
-    data_.warnings.push_back(
-        fmt::format("{}: the columns fit {} and also {}; read as {} (data.format decides)", data_.name,
-                    data_format_name(data_.format), others, data_format_name(data_.format)));
+    data_.warnings.push_back(fmt::format(
+        "{}: the columns fit {} and also {}; read as {} (data.format decides)", data_.name,
+        data_format_name(data_.format), others, data_format_name(data_.format)));
   }
 
   std::vector<TokenizedRow> tokenize_all() const {
@@ -141,7 +142,8 @@ class Loader {
       case OnTooLong::kError:
         throw Error(fmt::format("the row has {} tokens, more than data.max_length: {}", tokens,
                                 options_.max_length),
-                    rows_.where(example.line), "raise data.max_length, or set data.on_too_long: drop");
+                    rows_.where(example.line),
+                    "raise data.max_length, or set data.on_too_long: drop");
       case OnTooLong::kDrop:
         data_.dropped.push_back(
             {example.line, fmt::format("longer than max_length {}", options_.max_length), tokens});
@@ -178,9 +180,9 @@ class Loader {
 
   void count_special(const TokenizedExample& example) {
     for (size_t i = 0; i < example.ids.size(); ++i) {
-      const bool stops = example.trained[i] != 0 &&
-                         std::binary_search(text_->stop_ids.begin(), text_->stop_ids.end(),
-                                            example.ids[i]);
+      const bool stops =
+          example.trained[i] != 0 &&
+          std::binary_search(text_->stop_ids.begin(), text_->stop_ids.end(), example.ids[i]);
       data_.trained_stop_tokens += stops ? 1 : 0;
     }
     if (text_->bos_id && example.size() > 1 && example.ids[0] == *text_->bos_id &&
@@ -216,17 +218,19 @@ class Loader {
         lines.push_back(row.line);
         longest = std::max(longest, row.tokens);
       }
-      data_.warnings.push_back(fmt::format(
-          "{}: {} of {} rows ({}): dropped, longer than data.max_length: {} (the longest has {} tokens)",
-          data_.name, lines.size(), data_.rows, list_lines(lines, data_.unit), options_.max_length,
-          longest));
+      data_.warnings.push_back(
+          fmt::format("{}: {} of {} rows ({}): dropped, longer than data.max_length: {} (the "
+                      "longest has {} tokens)",
+                      data_.name, lines.size(), data_.rows, list_lines(lines, data_.unit),
+                      options_.max_length, longest));
     }
     if (!cut_lines_.empty()) {
-      data_.warnings.push_back(fmt::format(
-          "{}: {} of {} rows ({}): cut to data.max_length: {}; {} tokens are lost, {} of them trained "
-          "ones",
-          data_.name, cut_lines_.size(), data_.rows, list_lines(cut_lines_, data_.unit),
-          options_.max_length, cut_tokens_, cut_trained_));
+      data_.warnings.push_back(
+          fmt::format("{}: {} of {} rows ({}): cut to data.max_length: {}; {} tokens are lost, {} "
+                      "of them trained "
+                      "ones",
+                      data_.name, cut_lines_.size(), data_.rows, list_lines(cut_lines_, data_.unit),
+                      options_.max_length, cut_tokens_, cut_trained_));
     }
   }
 
@@ -240,18 +244,21 @@ class Loader {
                               data_.rows, dropped, options_.max_length, untrained),
                   data_.name, "raise data.max_length, or check data.train_on and the data's roles");
     }
-    if (static_cast<double>(dropped) > options_.max_dropped_share * static_cast<double>(data_.rows)) {
-      throw Error(fmt::format("{} of {} rows are longer than data.max_length: {} and would be dropped",
-                              dropped, data_.rows, options_.max_length),
-                  data_.name,
-                  "raise data.max_length, set data.on_too_long: truncate, or raise "
-                  "data.max_dropped_share");
+    if (static_cast<double>(dropped) >
+        options_.max_dropped_share * static_cast<double>(data_.rows)) {
+      throw Error(
+          fmt::format("{} of {} rows are longer than data.max_length: {} and would be dropped",
+                      dropped, data_.rows, options_.max_length),
+          data_.name,
+          "raise data.max_length, set data.on_too_long: truncate, or raise "
+          "data.max_dropped_share");
     }
     if (static_cast<double>(untrained) > options_.max_untrained_share * static_cast<double>(kept)) {
       throw Error(fmt::format("{} of {} rows ({}) have no token that is trained", untrained, kept,
                               list_lines(untrained_lines_, data_.unit)),
-                  data_.name, "check data.train_on and the data's roles, or raise "
-                              "data.max_untrained_share");
+                  data_.name,
+                  "check data.train_on and the data's roles, or raise "
+                  "data.max_untrained_share");
     }
   }
 

@@ -7,10 +7,10 @@
 namespace graft {
 
 struct TokenizedExample {
-  int64_t line = 0;                // where its row begins, see data/source.h
+  int64_t line = 0;  // where its row begins, see data/source.h
   std::vector<int32_t> ids;
-  // 1 where the token is a target: the position before it learns to predict it. The first token of a row
-  // has no position before it and is never one.
+  // 1 where the token is a target: the position before it learns to predict it. The first token of
+  // a row has no position before it and is never one.
   std::vector<uint8_t> trained;
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }

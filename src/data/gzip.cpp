@@ -56,8 +56,8 @@ std::string gunzip(std::string_view bytes, const std::string& name, size_t limit
         throw Error("something that is not gzip follows the gzip data", name);
       }
       inflateReset(&stream);
-    } else if (status == Z_BUF_ERROR || (status == Z_OK && consumed == bytes.size() &&
-                                         stream.avail_out != 0)) {
+    } else if (status == Z_BUF_ERROR ||
+               (status == Z_OK && consumed == bytes.size() && stream.avail_out != 0)) {
       throw Error("the gzip data is cut off", name, "fetch or write the file again");
     } else if (status != Z_OK) {
       throw Error(fmt::format("the gzip data is damaged ({})",

@@ -52,7 +52,8 @@ bool is_known_role(std::string_view role, std::string_view template_source) {
          template_source.find(fmt::format("\"{}\"", role)) != std::string_view::npos;
 }
 
-// Takes "weight" (0 or 1) and "train" (a truth value) out of a message; true if it is not to be trained.
+// Takes "weight" (0 or 1) and "train" (a truth value) out of a message; true if it is not to be
+// trained.
 bool take_exclusion(ordered_json& message, const std::string& place) {
   bool excluded = false, asked = false;
   if (const auto it = message.find("weight"); it != message.end()) {
@@ -73,9 +74,9 @@ bool take_exclusion(ordered_json& message, const std::string& place) {
     message.erase("train");
   }
   if (asked && message["role"] != "assistant") {
-    throw Error(fmt::format("a turn of role \"{}\" asks to be trained",
-                            message["role"].get<std::string>()),
-                place, "only assistant turns can be; data.train_on: all trains every token");
+    throw Error(
+        fmt::format("a turn of role \"{}\" asks to be trained", message["role"].get<std::string>()),
+        place, "only assistant turns can be; data.train_on: all trains every token");
   }
   return excluded;
 }

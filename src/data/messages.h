@@ -1,9 +1,9 @@
 #pragma once
 // One list of messages checked and cleaned: the part of conversation.h that deals with turns.
 //
-// Known roles are system, developer, user, assistant, tool, function and ipython, and whatever role the
-// chat template names itself; another one is refused, because a reply under a role that nobody knows would
-// silently never be trained.
+// Known roles are system, developer, user, assistant, tool, function and ipython, and whatever role
+// the chat template names itself; another one is refused, because a reply under a role that nobody
+// knows would silently never be trained.
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -22,9 +22,8 @@ constexpr Names<TrainOn, 4> kTrainOn{{{"auto", TrainOn::kAuto},
                                       {"assistant", TrainOn::kAssistant},
                                       {"completion", TrainOn::kCompletion},
                                       {"all", TrainOn::kAll}}};
-constexpr Names<OnTooLong, 3> kOnTooLong{{{"drop", OnTooLong::kDrop},
-                                          {"truncate", OnTooLong::kTruncate},
-                                          {"error", OnTooLong::kError}}};
+constexpr Names<OnTooLong, 3> kOnTooLong{
+    {{"drop", OnTooLong::kDrop}, {"truncate", OnTooLong::kTruncate}, {"error", OnTooLong::kError}}};
 
 template <typename T, size_t N>
 std::string_view name_of(const Names<T, N>& names, T value) {
@@ -42,7 +41,8 @@ T value_of(const Names<T, N>& names, std::string_view name, std::string_view key
     if (candidate == name) return value;
     known += (known.empty() ? "" : ", ") + std::string(candidate);
   }
-  throw Error(fmt::format("\"{}\" is no known value", name), std::string(key), "use one of: " + known);
+  throw Error(fmt::format("\"{}\" is no known value", name), std::string(key),
+              "use one of: " + known);
 }
 
 void check_share(double share, const char* key) {

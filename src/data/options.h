@@ -9,10 +9,18 @@
 namespace graft {
 
 // How rows are written; kAuto tells it from their columns.
-enum class DataFormat { kAuto, kMessages, kPromptCompletion, kText, kAlpaca, kShareGpt, kTokenized };
+enum class DataFormat {
+  kAuto,
+  kMessages,
+  kPromptCompletion,
+  kText,
+  kAlpaca,
+  kShareGpt,
+  kTokenized
+};
 
-// Which tokens are trained. kAuto: replies of a conversation, the completion of a prompt, all of a text,
-// and what `labels` say. kCompletion, of a conversation: its last reply.
+// Which tokens are trained. kAuto: replies of a conversation, the completion of a prompt, all of a
+// text, and what `labels` say. kCompletion, of a conversation: its last reply.
 enum class TrainOn { kAuto, kAssistant, kCompletion, kAll };
 
 // What becomes of a row longer than max_length.
@@ -34,9 +42,9 @@ struct DataOptions {
   int64_t max_length = 1024;  // tokens of a row
   OnTooLong on_too_long = OnTooLong::kDrop;
   bool packing = false;
-  std::string chat_template;                  // path of a Jinja file; empty: the model's own
-  std::string template_variables = "{}";      // a JSON object, handed to the template
-  std::string template_date;                  // YYYY-MM-DD, the day that templates see
+  std::string chat_template;              // path of a Jinja file; empty: the model's own
+  std::string template_variables = "{}";  // a JSON object, handed to the template
+  std::string template_date;              // YYYY-MM-DD, the day that templates see
   double max_dropped_share = 0.5;
   double max_untrained_share = 0.5;
 };

@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The library's reason without its own idea of the place and without the text that it had read so far.
+// The library's reason without its own idea of the place and without the text that it had read so
+// far.
 std::string reason_of(std::string message) {
   if (const size_t place = message.find(": "); place != std::string::npos) {
     message.erase(0, place + 2);
@@ -22,7 +23,8 @@ std::string reason_of(std::string message) {
     const bool keep = rest != std::string::npos && rest > read;
     message = message.substr(0, read) + (keep ? message.substr(rest) : "");
   }
-  if (const size_t dash = message.find(" - "); dash != std::string::npos) message.erase(0, dash + 3);
+  if (const size_t dash = message.find(" - "); dash != std::string::npos)
+    message.erase(0, dash + 3);
   return message;
 }
 

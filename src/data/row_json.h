@@ -1,8 +1,8 @@
 #pragma once
 // The JSON of one row: parsed strictly, with faults placed in the file.
 //
-// Keys keep their order (a chat template prints tools in it). Nesting is limited to 128 levels: a deeper
-// value could exhaust the stack of whoever walks it.
+// Keys keep their order (a chat template prints tools in it). Nesting is limited to 128 levels: a
+// deeper value could exhaust the stack of whoever walks it.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
@@ -16,7 +16,8 @@ inline constexpr int kMaxJsonDepth = 128;
 // The row as an object; raises Error naming file, line, column and reason.
 nlohmann::ordered_json parse_row(const Rows& rows, const Row& row);
 
-// A JSON value inside a string of a row (a list of messages in a CSV column); raises Error at `where`.
+// A JSON value inside a string of a row (a list of messages in a CSV column); raises Error at
+// `where`.
 nlohmann::ordered_json parse_json_text(std::string_view text, const std::string& where);
 
 }  // namespace graft

@@ -24,16 +24,17 @@ std::string_view shape_name(Shape shape) {
 void check_train_on(Shape shape, TrainOn train_on, const std::string& where) {
   if (train_on == TrainOn::kAuto || train_on == TrainOn::kAll) return;
   if (shape == Shape::kConversation || shape == Shape::kPromptCompletion) return;
-  throw Error(fmt::format("data.train_on: {} does not fit {}", train_on_name(train_on),
-                          shape_name(shape)),
-              where, "use data.train_on: auto");
+  throw Error(
+      fmt::format("data.train_on: {} does not fit {}", train_on_name(train_on), shape_name(shape)),
+      where, "use data.train_on: auto");
 }
 
 // Trains every token from `begin` on. The first of a row is no target: nothing comes before it.
 std::vector<uint8_t> trained_from(size_t begin, size_t size) {
   std::vector<uint8_t> trained(size, 0);
-  std::fill(trained.begin() + static_cast<std::ptrdiff_t>(std::min(std::max<size_t>(begin, 1), size)),
-            trained.end(), uint8_t{1});
+  std::fill(
+      trained.begin() + static_cast<std::ptrdiff_t>(std::min(std::max<size_t>(begin, 1), size)),
+      trained.end(), uint8_t{1});
   return trained;
 }
 
@@ -67,9 +68,9 @@ TokenizedRow RowTokenizer::tokenize(NormalRow row, const std::string& where) con
   check_train_on(row.shape, train_on_, where);
   if (row.shape == Shape::kTokens) return tokenize_tokens(row);
   if (text_ == nullptr) {
-    throw Error(fmt::format("a row of {} needs a tokenizer, and the model has none",
-                            shape_name(row.shape)),
-                where, "give a model with tokenizer.json, or data as input_ids");
+    throw Error(
+        fmt::format("a row of {} needs a tokenizer, and the model has none", shape_name(row.shape)),
+        where, "give a model with tokenizer.json, or data as input_ids");
   }
   TokenizedRow result;
   switch (row.shape) {
@@ -83,7 +84,8 @@ TokenizedRow RowTokenizer::tokenize(NormalRow row, const std::string& where) con
 
 std::string RowTokenizer::variables_of(const NormalRow& row) const {
   if (row.variables.is_null() || row.variables.empty()) return variables_;
-  ordered_json merged = variables_.empty() ? ordered_json::object() : ordered_json::parse(variables_);
+  ordered_json merged =
+      variables_.empty() ? ordered_json::object() : ordered_json::parse(variables_);
   merged.update(row.variables);
   return merged.dump();
 }
@@ -151,10 +153,12 @@ void RowTokenizer::close(std::vector<int32_t>& ids, std::vector<std::string>& no
   }
 }
 
-void RowTokenizer::note_special_tokens(std::string_view text, std::vector<std::string>& notes) const {
+void RowTokenizer::note_special_tokens(std::string_view text,
+                                       std::vector<std::string>& notes) const {
   if (const std::optional<ByteRange> hit = finder_->find(text, 0, text.size())) {
-    notes.push_back(fmt::format("its text holds the special token {}, which the model will read as one",
-                                text.substr(hit->begin, hit->end - hit->begin)));
+    notes.push_back(
+        fmt::format("its text holds the special token {}, which the model will read as one",
+                    text.substr(hit->begin, hit->end - hit->begin)));
   }
 }
 

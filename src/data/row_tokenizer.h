@@ -1,12 +1,16 @@
 #pragma once
 // A normalised row to tokens and the mask of those that are trained.
 //
-//   conversation       the chat template renders the whole of it once; the text layer says which tokens
+//   conversation       the chat template renders the whole of it once; the text layer says which
+//   tokens
 //                      the assistant's turns are (text/assistant_mask.h)
-//   prompt, completion the tokens of both together where these begin with the prompt's own tokens, as a
-//                      reader of the prompt alone would see them; otherwise the tokens of the two one
-//                      after the other. So no token straddles the boundary. An end token closes the row.
-//   text               as the tokenizer begins a text (with its beginning token, if it has one), and an
+//   prompt, completion the tokens of both together where these begin with the prompt's own tokens,
+//   as a
+//                      reader of the prompt alone would see them; otherwise the tokens of the two
+//                      one after the other. So no token straddles the boundary. An end token closes
+//                      the row.
+//   text               as the tokenizer begins a text (with its beginning token, if it has one),
+//   and an
 //                      end token where the text does not end in one
 //   tokens             as they are
 //
@@ -37,8 +41,8 @@ class RowTokenizer {
   // `text` may be null where every row is already tokens. options: train_on, template_*.
   RowTokenizer(const TextModel* text, const DataOptions& options);
 
-  // Safe to call from several threads at once. Raises Error at `where`, also where train_on asks for
-  // what the row does not have, or the template refuses it.
+  // Safe to call from several threads at once. Raises Error at `where`, also where train_on asks
+  // for what the row does not have, or the template refuses it.
   TokenizedRow tokenize(NormalRow row, const std::string& where) const;
 
  private:

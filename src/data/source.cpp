@@ -81,13 +81,13 @@ class JsonSplitter {
     }
   }
 
-  // Reads up to the comma (true) or the bracket (false) that ends an element. What the element is, its
-  // parser will say.
+  // Reads up to the comma (true) or the bracket (false) that ends an element. What the element is,
+  // its parser will say.
   bool read_element(const std::string& opened) {
     skip_space();
     Row row{line_, 0, {}};
-    row.column = static_cast<int64_t>(
-        count_characters(text_.substr(line_start_, at_ - line_start_))) + 1;
+    row.column =
+        static_cast<int64_t>(count_characters(text_.substr(line_start_, at_ - line_start_))) + 1;
     const size_t begin = at_;
     int64_t depth = 0;
     bool in_string = false;
@@ -109,8 +109,8 @@ class JsonSplitter {
         return c == ',';
       }
     }
-    throw Error(fmt::format("the file ends inside the JSON array that begins in {}", opened), where(),
-                "the file may have been cut off: fetch or write it again");
+    throw Error(fmt::format("the file ends inside the JSON array that begins in {}", opened),
+                where(), "the file may have been cut off: fetch or write it again");
   }
 
   std::string_view text_;
@@ -130,12 +130,9 @@ std::string lower_extension(const std::filesystem::path& path) {
 // Kinds that people bring and that no reader here takes, by their first bytes.
 std::string_view foreign_kind(std::string_view bytes) {
   constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
-      {"PK\x03\x04", "a zip archive"},
-      {"\x28\xB5\x2F\xFD", "compressed with zstd"},
-      {"BZh", "compressed with bzip2"},
-      {"\xFD\x37zXZ", "compressed with xz"},
-      {"ARROW1", "an Arrow file"},
-      {"\xFF\xFF\xFF\xFF", "an Arrow stream"},
+      {"PK\x03\x04", "a zip archive"},  {"\x28\xB5\x2F\xFD", "compressed with zstd"},
+      {"BZh", "compressed with bzip2"}, {"\xFD\x37zXZ", "compressed with xz"},
+      {"ARROW1", "an Arrow file"},      {"\xFF\xFF\xFF\xFF", "an Arrow stream"},
       {"GGUF", "a GGUF model"},
   };
   for (const auto& [magic, kind] : kKinds) {
@@ -163,7 +160,8 @@ Rows converted(std::string name, std::string unit, std::string text, std::vector
                const std::vector<CsvRows::Place>& places) {
   const auto owner = std::make_shared<const std::string>(std::move(text));
   for (const CsvRows::Place& place : places) {
-    rows.push_back({place.line, 1, std::string_view(*owner).substr(place.begin, place.end - place.begin)});
+    rows.push_back(
+        {place.line, 1, std::string_view(*owner).substr(place.begin, place.end - place.begin)});
   }
   return Rows(std::move(name), std::move(unit), false, std::move(rows), owner);
 }
@@ -216,8 +214,8 @@ Rows read_any(const std::filesystem::path& path) {
     throw Error("a Parquet file inside gzip is not read", path.string(), "unpack it first");
   }
   const std::string extension = lower_extension(path);
-  return rows_of_text(*unpacked, path, extension == ".gz" ? lower_extension(path.stem()) : extension,
-                      unpacked);
+  return rows_of_text(*unpacked, path,
+                      extension == ".gz" ? lower_extension(path.stem()) : extension, unpacked);
 }
 
 }  // namespace

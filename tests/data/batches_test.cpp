@@ -77,8 +77,8 @@ std::vector<int32_t> values(const Tensor& tensor) {
 
 bool same(const Batch& a, const Batch& b) {
   return a.lines == b.lines && values(a.input_ids) == values(b.input_ids) &&
-         values(a.segment_ids) == values(b.segment_ids) && values(a.positions) == values(b.positions) &&
-         values(a.targets) == values(b.targets) &&
+         values(a.segment_ids) == values(b.segment_ids) &&
+         values(a.positions) == values(b.positions) && values(a.targets) == values(b.targets) &&
          values(a.target_positions) == values(b.target_positions);
 }
 
@@ -141,12 +141,17 @@ TEST(MakeBatch, OneSmallBatchInFull) {
   EXPECT_EQ(batch.targets.shape(), (Shape{2, 128}));
   const auto ids = values(batch.input_ids), segments = values(batch.segment_ids);
   const auto positions = values(batch.positions);
-  EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.begin() + 6), ElementsAre(10, 11, 12, 20, 21, 0));
-  EXPECT_THAT(std::vector<int32_t>(segments.begin(), segments.begin() + 6), ElementsAre(1, 1, 1, 2, 2, 0));
-  EXPECT_THAT(std::vector<int32_t>(positions.begin(), positions.begin() + 6), ElementsAre(0, 1, 2, 0, 1, 0));
+  EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.begin() + 6),
+              ElementsAre(10, 11, 12, 20, 21, 0));
+  EXPECT_THAT(std::vector<int32_t>(segments.begin(), segments.begin() + 6),
+              ElementsAre(1, 1, 1, 2, 2, 0));
+  EXPECT_THAT(std::vector<int32_t>(positions.begin(), positions.begin() + 6),
+              ElementsAre(0, 1, 2, 0, 1, 0));
   const auto targets = values(batch.targets), places = values(batch.target_positions);
-  EXPECT_THAT(std::vector<int32_t>(targets.begin(), targets.begin() + 5), ElementsAre(11, 12, 21, 21, -1));
-  EXPECT_THAT(std::vector<int32_t>(places.begin(), places.begin() + 5), ElementsAre(0, 1, 3, 64, 0));
+  EXPECT_THAT(std::vector<int32_t>(targets.begin(), targets.begin() + 5),
+              ElementsAre(11, 12, 21, 21, -1));
+  EXPECT_THAT(std::vector<int32_t>(places.begin(), places.begin() + 5),
+              ElementsAre(0, 1, 3, 64, 0));
   EXPECT_EQ(batch.tokens, 10);
   EXPECT_EQ(batch.trained_tokens, 6);
   EXPECT_THAT(batch.lines, ElementsAre(1, 2, 2, 1));
@@ -164,7 +169,8 @@ TEST(MakeBatch, WithoutTargetsIsAllowed) {
 TEST(BatchStream, EachRowExactlyOnceAnEpoch) {
   const auto examples = some_examples(24);
   for (const bool packing : {false, true}) {
-    BatchStream stream(examples, {.batch_size = 1, .max_length = 50, .packing = packing, .seed = 3});
+    BatchStream stream(examples,
+                       {.batch_size = 1, .max_length = 50, .packing = packing, .seed = 3});
     for (int epoch = 0; epoch < 3; ++epoch) {
       std::vector<int64_t> lines;
       std::multiset<std::pair<int32_t, int32_t>> pairs;
@@ -179,14 +185,16 @@ TEST(BatchStream, EachRowExactlyOnceAnEpoch) {
       std::vector<int64_t> expected(24);
       std::iota(expected.begin(), expected.end(), 1);
       EXPECT_EQ(lines, expected);
-      EXPECT_EQ(pairs, pairs_of(*examples));  // packed or not: the same targets after the same tokens
+      EXPECT_EQ(pairs,
+                pairs_of(*examples));  // packed or not: the same targets after the same tokens
     }
   }
 }
 
 TEST(BatchStream, ShapesAreBuckets) {
   const auto examples = some_examples(60);
-  BatchStream packed(examples, {.batch_size = 2, .accumulation = 2, .max_length = 100, .packing = true});
+  BatchStream packed(examples,
+                     {.batch_size = 2, .accumulation = 2, .max_length = 100, .packing = true});
   BatchStream plain(examples, {.batch_size = 2, .accumulation = 2, .max_length = 100});
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(packed.next().input_ids.shape(), (Shape{2, 2, 128}));
@@ -214,8 +222,8 @@ TEST(BatchStream, MoreRowsInAStepThanInAnEpoch) {
 TEST(BatchStream, ResumedAnywhereItGoesOnAsIfNeverStopped) {
   const auto examples = some_examples(23);
   for (const bool packing : {false, true}) {
-    const BatchOptions options{.batch_size = 2, .accumulation = 2, .max_length = 45,
-                               .packing = packing, .seed = 9};
+    const BatchOptions options{
+        .batch_size = 2, .accumulation = 2, .max_length = 45, .packing = packing, .seed = 9};
     BatchStream whole(examples, options);
     std::vector<DataPosition> places;
     std::vector<Batch> batches;

@@ -57,11 +57,12 @@ TEST(Messages, KeepTheirKeysInOrder) {
       {"role": "tool", "content": "r", "tool_call_id": "1"},
       {"role": "assistant", "content": "a"}],
       "tools": [{"type": "function"}], "chat_template_kwargs": {"k": true}})");
-  EXPECT_EQ(row.messages.dump(),
-            R"([{"role":"user","content":"q"},)"
-            R"({"content":"","role":"assistant","tool_calls":[{"function":{"name":"f",)"
-            R"("arguments":{"z":null,"a":1.5}}}]},)"
-            R"({"role":"tool","content":"r","tool_call_id":"1"},{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(
+      row.messages.dump(),
+      R"([{"role":"user","content":"q"},)"
+      R"({"content":"","role":"assistant","tool_calls":[{"function":{"name":"f",)"
+      R"("arguments":{"z":null,"a":1.5}}}]},)"
+      R"({"role":"tool","content":"r","tool_call_id":"1"},{"role":"assistant","content":"a"}])");
   EXPECT_EQ(row.tools.dump(), R"([{"type":"function"}])");
   EXPECT_EQ(row.variables.dump(), R"({"k":true})");
   EXPECT_TRUE(row.notes.empty());
@@ -81,8 +82,8 @@ TEST(Messages, NullsOfColumnarFilesAreDropped) {
 }
 
 TEST(Messages, AsJsonInAString) {
-  const NormalRow row = normalize(
-      R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}]", "tools": "[]"})");
+  const NormalRow row =
+      normalize(R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}]", "tools": "[]"})");
   EXPECT_EQ(row.messages.dump(), R"([{"role":"user","content":"q"}])");
   EXPECT_TRUE(row.tools.is_null());
   EXPECT_THAT(complaint(R"({"messages": "[{"})"), HasSubstr("f, line 7: messages"));
@@ -107,21 +108,27 @@ TEST(Messages, WeightAndTrainExcludeATurn) {
 TEST(Messages, FaultsAreNamed) {
   const auto place = HasSubstr("f, line 7: messages[1]");
   const auto with = [](const char* second) {
-    return complaint((R"({"messages": [{"role": "user", "content": "q"}, )" + std::string(second) + "]}").c_str());
+    return complaint(
+        (R"({"messages": [{"role": "user", "content": "q"}, )" + std::string(second) + "]}")
+            .c_str());
   };
   EXPECT_THAT(with(R"({"content": "a"})"), AllOf(place, HasSubstr("\"role\" is missing")));
-  EXPECT_THAT(with(R"({"role": 3, "content": "a"})"), AllOf(place, HasSubstr("\"role\" must be text")));
+  EXPECT_THAT(with(R"({"role": 3, "content": "a"})"),
+              AllOf(place, HasSubstr("\"role\" must be text")));
   EXPECT_THAT(with(R"({"role": "Assistant", "content": "a"})"),
               AllOf(place, HasSubstr("unknown role \"Assistant\""), HasSubstr("assistant")));
   EXPECT_THAT(with(R"({"role": "assistant"})"), AllOf(place, HasSubstr("\"content\" is missing")));
   EXPECT_THAT(with(R"({"role": "assistant", "content": 42})"),
               AllOf(place, HasSubstr("\"content\" must be text, not number (42)")));
-  EXPECT_THAT(with(R"({"role": "assistant", "content": null})"), AllOf(place, HasSubstr("content")));
-  EXPECT_THAT(with(R"({"role": "user", "content": [{"type": "image"}]})"), AllOf(place, HasSubstr("text")));
+  EXPECT_THAT(with(R"({"role": "assistant", "content": null})"),
+              AllOf(place, HasSubstr("content")));
+  EXPECT_THAT(with(R"({"role": "user", "content": [{"type": "image"}]})"),
+              AllOf(place, HasSubstr("text")));
   EXPECT_THAT(with(R"({"role": "assistant", "content": "", "tool_calls": {}})"),
               AllOf(place, HasSubstr("\"tool_calls\" must be a list")));
   EXPECT_THAT(with("3"), AllOf(place, HasSubstr("must be an object, not number")));
-  EXPECT_THAT(complaint(R"({"messages": {"role": "user"}})"), HasSubstr("must be a list of messages"));
+  EXPECT_THAT(complaint(R"({"messages": {"role": "user"}})"),
+              HasSubstr("must be a list of messages"));
   EXPECT_THAT(complaint(R"({"messages": []})"), HasSubstr("no messages"));
   EXPECT_THAT(complaint(R"({"messages": [{"role": "user", "content": "q"}], "tools": {}})"),
               HasSubstr("\"tools\" must be a list"));
@@ -138,17 +145,24 @@ TEST(Messages, NotesOnTurns) {
   const auto notes = [](std::vector<std::string> roles) {
     ordered_json row;
     row["messages"] = ordered_json::array();
-    for (const std::string& role : roles) row["messages"].push_back({{"role", role}, {"content", "x"}});
+    for (const std::string& role : roles)
+      row["messages"].push_back({{"role", role}, {"content", "x"}});
     return normalize(row.dump().c_str()).notes;
   };
-  EXPECT_THAT(notes({"system", "user", "assistant", "tool", "tool", "assistant", "user"}), ElementsAre());
-  EXPECT_THAT(notes({"user", "user", "assistant"}), ElementsAre("has turns out of order (user after user)"));
-  EXPECT_THAT(notes({"assistant", "user", "assistant"}), ElementsAre("has turns out of order (begins with assistant)"));
-  EXPECT_THAT(notes({"user", "assistant", "assistant"}), ElementsAre("has turns out of order (assistant after assistant)"));
-  EXPECT_THAT(notes({"user", "assistant", "system"}), ElementsAre("has turns out of order (system after assistant)"));
+  EXPECT_THAT(notes({"system", "user", "assistant", "tool", "tool", "assistant", "user"}),
+              ElementsAre());
+  EXPECT_THAT(notes({"user", "user", "assistant"}),
+              ElementsAre("has turns out of order (user after user)"));
+  EXPECT_THAT(notes({"assistant", "user", "assistant"}),
+              ElementsAre("has turns out of order (begins with assistant)"));
+  EXPECT_THAT(notes({"user", "assistant", "assistant"}),
+              ElementsAre("has turns out of order (assistant after assistant)"));
+  EXPECT_THAT(notes({"user", "assistant", "system"}),
+              ElementsAre("has turns out of order (system after assistant)"));
   EXPECT_THAT(notes({"user", "tool"}), ElementsAre("has turns out of order (tool after user)"));
   EXPECT_THAT(normalize(R"({"messages": [{"role": "user", "content": "q"},
-                           {"role": "assistant", "content": " \n"}]})").notes,
+                           {"role": "assistant", "content": " \n"}]})")
+                  .notes,
               ElementsAre(HasSubstr("has an empty reply")));
 }
 
@@ -169,7 +183,8 @@ TEST(ShareGpt, SpeakersBecomeRoles) {
   EXPECT_THAT(complaint(R"({"conversations": [{"from": "narrator", "value": "q"}]})"),
               AllOf(place, HasSubstr("unknown speaker \"narrator\"")));
   EXPECT_THAT(complaint(R"({"conversations": [{"value": "q"}]})"), AllOf(place, HasSubstr("role")));
-  EXPECT_THAT(complaint(R"({"conversations": [{"from": "gpt"}]})"), AllOf(place, HasSubstr("value")));
+  EXPECT_THAT(complaint(R"({"conversations": [{"from": "gpt"}]})"),
+              AllOf(place, HasSubstr("value")));
   EXPECT_THAT(complaint(R"({"conversations": [{"from": "gpt", "value": 1}]})"),
               AllOf(place, HasSubstr("content")));
   EXPECT_THAT(complaint(R"({"conversations": [{"from": "function_call", "value": "f"}]})"), place);
@@ -186,7 +201,8 @@ TEST(PromptCompletion, TextsOrMessages) {
   EXPECT_EQ(lists.first_completion, 1u);
   EXPECT_EQ(lists.messages.size(), 2u);
   EXPECT_THAT(complaint(R"({"prompt": [], "completion": "c"})"), HasSubstr("one of \"prompt\""));
-  EXPECT_THAT(complaint(R"({"prompt": 1, "completion": "c"})"), HasSubstr("\"prompt\" must be text"));
+  EXPECT_THAT(complaint(R"({"prompt": 1, "completion": "c"})"),
+              HasSubstr("\"prompt\" must be text"));
   EXPECT_THAT(complaint(R"({"prompt": "p"})", {.format = DataFormat::kPromptCompletion}),
               AllOf(HasSubstr("f, line 7"), HasSubstr("\"completion\" is missing")));
   EXPECT_THAT(normalize(R"({"prompt": "p", "completion": ""})").notes,
@@ -203,8 +219,8 @@ TEST(Alpaca, WithAndWithoutAChatTemplate) {
   EXPECT_EQ(normalize(R"({"instruction": "i", "input": "", "output": "o"})").messages.dump(),
             R"([{"role":"user","content":"i"},{"role":"assistant","content":"o"}])");
   EXPECT_THAT(complaint(json, {.chat_template = false}), HasSubstr("history"));
-  const NormalRow plain = normalize(R"({"instruction": "i", "input": null, "output": "o"})",
-                                    {.chat_template = false});
+  const NormalRow plain =
+      normalize(R"({"instruction": "i", "input": null, "output": "o"})", {.chat_template = false});
   EXPECT_EQ(plain.prompt, "i\n\nAnswer:\n");
   EXPECT_EQ(plain.completion, "o");
   EXPECT_THAT(complaint(R"({"instruction": "i", "output": null})"),
@@ -220,7 +236,8 @@ TEST(Tokenized, LabelsAreAligned) {
   EXPECT_THAT(complaint(R"({"input_ids": [5, 6], "labels": [6, -100]})"), HasSubstr("not shifted"));
   EXPECT_THAT(complaint(R"({"input_ids": [5, 6], "labels": [5]})"), HasSubstr("2"));
   EXPECT_THAT(complaint(R"({"input_ids": []})"), HasSubstr("empty"));
-  for (const char* bad : {"-1", "1.5", "2147483648", "18446744073709551615", "\"a\"", "null", "true"}) {
+  for (const char* bad :
+       {"-1", "1.5", "2147483648", "18446744073709551615", "\"a\"", "null", "true"}) {
     EXPECT_THAT(complaint(fmt::format(R"({{"input_ids": [1, {}]}})", bad).c_str()),
                 HasSubstr("\"input_ids\"[1]"))
         << bad;

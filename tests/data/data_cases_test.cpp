@@ -1,5 +1,5 @@
-// Files as users bring them, each ending as the reference's manifest says: accepted, accepted with a
-// warning, or refused with file, line and reason.
+// Files as users bring them, each ending as the reference's manifest says: accepted, accepted with
+// a warning, or refused with file, line and reason.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace graft {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 class DataCases : public ::testing::Test {
  protected:
@@ -58,7 +58,8 @@ void expect_counts(const json& one, const Dataset& data) {
   ASSERT_EQ(rows, static_cast<int64_t>(tokens.size()));
   size_t row = 0, dropped = 0;
   for (const TokenizedExample& example : *data.examples) {
-    while (dropped < data.dropped.size() && data.dropped[dropped].line < example.line) ++dropped, ++row;
+    while (dropped < data.dropped.size() && data.dropped[dropped].line < example.line)
+      ++dropped, ++row;
     EXPECT_EQ(example.size(), tokens[row].get<int64_t>()) << "line " << example.line;
     EXPECT_EQ(example.trained_count(), trained[row].get<int64_t>()) << "line " << example.line;
     ++row;
@@ -143,12 +144,37 @@ TEST_F(DataCases, ContentSurvives) {
     const Dataset data = load_dataset(folder_ / file, text_.get(), options_);
     return text_->tokenizer.decode((*data.examples)[row].ids, true);
   };
-  EXPECT_THAT(text_of("nul_escaped.jsonl", 1), HasSubstr(std::string("left\0right side of the text", 27)));
+  EXPECT_THAT(text_of("nul_escaped.jsonl", 1),
+              HasSubstr(std::string("left\0right side of the text", 27)));
   EXPECT_THAT(text_of("crlf.jsonl", 1), HasSubstr("one\r\ntwo"));
   EXPECT_THAT(text_of("emoji_combining_rtl.jsonl", 1), HasSubstr("caf\u00e9 is not cafe\u0301"));
   EXPECT_THAT(text_of("emoji_combining_rtl.jsonl", 4), HasSubstr("e\u2029"));
   EXPECT_THAT(text_of("alpaca.csv", 0), HasSubstr("Say \"hi\", please\nassistant\nHi, there"));
   EXPECT_THAT(text_of("alpaca.csv", 1), HasSubstr("Two lines\n\nfirst\nsecond"));
+}
+
+TEST_F(DataCases, ToolsWithATemplateThatKnowsThem) {
+  GRAFT_SHARED_OR_SKIP(tokenizer, "tokenizers/qwen3");
+  const TextModel qwen = load_text_model(tokenizer);
+  const Dataset data = load_dataset(folder_ / "tools_and_tool_calls.jsonl", &qwen, options_);
+  EXPECT_EQ(data.trained_examples, 3);
+  EXPECT_EQ(joined(data.warnings), "");
+  for (size_t row : {0, 1}) {  // arguments as an object, and as a text of JSON
+    const std::string text = qwen.tokenizer.decode((*data.examples)[row].ids, false);
+    EXPECT_THAT(text, HasSubstr("\"arguments\": {\"word\": "));
+  }
+}
+
+TEST_F(DataCases, ATemplateThatRefusesTheOrderOfTurns) {
+  GRAFT_SHARED_OR_SKIP(tokenizer, "tokenizers/gemma3");
+  const TextModel gemma = load_text_model(tokenizer);
+  try {
+    load_dataset(folder_ / "alternation_violated.jsonl", &gemma, options_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("alternation_violated.jsonl, line 2"));
+    EXPECT_THAT(e.what(), HasSubstr("Conversation roles must alternate"));
+  }
 }
 
 }  // namespace

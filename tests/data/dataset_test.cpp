@@ -42,7 +42,8 @@ std::string pair(const std::string& prompt, const std::string& completion) {
 }
 
 // Rows of 4, 8, 4 and 4 tokens; in the second the last five are trained.
-const std::string kRows = pair("q", "xy") + pair("qqq", "xyzw") + "\n" + pair("q", "yz") + pair("q", "zx");
+const std::string kRows =
+    pair("q", "xy") + pair("qqq", "xyzw") + "\n" + pair("q", "yz") + pair("q", "zx");
 
 TEST_F(DatasetTest, CountsWhatThereIs) {
   const Dataset data = load(kRows);
@@ -71,7 +72,8 @@ TEST_F(DatasetTest, LongRowsAreDropped) {
   EXPECT_EQ(data.dropped[0].line, 2);
   EXPECT_EQ(data.dropped[0].tokens, 8);
   EXPECT_THAT(data.dropped[0].reason, HasSubstr("max_length 7"));
-  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("1 of 4 rows (line 2)"), HasSubstr("dropped"))));
+  EXPECT_THAT(data.warnings,
+              ElementsAre(AllOf(HasSubstr("1 of 4 rows (line 2)"), HasSubstr("dropped"))));
   options.max_length = 8;
   EXPECT_EQ(load(kRows, options).examples->size(), 4u);
 }
@@ -86,29 +88,34 @@ TEST_F(DatasetTest, LongRowsAreCut) {
   EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("line 2"), HasSubstr("cut"),
                                                HasSubstr("3 tokens are lost, 3 of them"))));
   options.on_too_long = OnTooLong::kError;
-  EXPECT_THAT(complaint(kRows, options),
-              AllOf(HasSubstr("d.jsonl, line 2"), HasSubstr("8 tokens"), HasSubstr("max_length: 5")));
+  EXPECT_THAT(complaint(kRows, options), AllOf(HasSubstr("d.jsonl, line 2"), HasSubstr("8 tokens"),
+                                               HasSubstr("max_length: 5")));
 }
 
 TEST_F(DatasetTest, TooMuchDroppedIsRefused) {
   DataOptions options;
   options.max_length = 7;
   options.max_dropped_share = 0.2;
-  EXPECT_THAT(complaint(kRows, options), AllOf(HasSubstr("1 of 4 rows"), HasSubstr("data.max_dropped_share")));
+  EXPECT_THAT(complaint(kRows, options),
+              AllOf(HasSubstr("1 of 4 rows"), HasSubstr("data.max_dropped_share")));
   options.max_dropped_share = 0.25;
   EXPECT_EQ(complaint(kRows, options), "");
   options.max_length = 3;
-  EXPECT_THAT(complaint(kRows, options), AllOf(HasSubstr("no trained token is left"), HasSubstr("max_length: 3")));
+  EXPECT_THAT(complaint(kRows, options),
+              AllOf(HasSubstr("no trained token is left"), HasSubstr("max_length: 3")));
 }
 
 TEST_F(DatasetTest, UntrainedRowsAreToldAndRefusedAboveAShare) {
-  const std::string question = R"({"messages": [{"role": "user", "content": "q"}]})" "\n";
+  const std::string question = R"({"messages": [{"role": "user", "content": "q"}]})"
+                               "\n";
   const std::string answered =
-      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})" "\n";
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
+      "\n";
   const Dataset data = load(answered + question);
   EXPECT_EQ(data.trained_examples, 1);
   EXPECT_EQ(data.examples->size(), 2u);
-  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("1 of 2 rows (line 2)"), HasSubstr("no token"))));
+  EXPECT_THAT(data.warnings,
+              ElementsAre(AllOf(HasSubstr("1 of 2 rows (line 2)"), HasSubstr("no token"))));
   EXPECT_THAT(complaint(question + question + answered),
               AllOf(HasSubstr("2 of 3 rows (lines 1, 2)"), HasSubstr("data.max_untrained_share")));
   EXPECT_THAT(complaint(question), HasSubstr("no trained token is left"));
@@ -117,14 +124,16 @@ TEST_F(DatasetTest, UntrainedRowsAreToldAndRefusedAboveAShare) {
 TEST_F(DatasetTest, RepeatsAreTold) {
   const Dataset data = load(pair("q", "x") + pair("q", "y") + pair("q", "x") + pair("q", "x"));
   EXPECT_EQ(data.examples->size(), 4u);
-  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("2 of 4 rows (lines 3, 4)"), HasSubstr("repeats"))));
+  EXPECT_THAT(data.warnings,
+              ElementsAre(AllOf(HasSubstr("2 of 4 rows (lines 3, 4)"), HasSubstr("repeats"))));
 }
 
 TEST_F(DatasetTest, DoubledBeginningIsFound) {
   text_ = testing::tiny_text_model({.begin_token = true});
   const Dataset data = load("{\"text\": \"x\"}\n{\"text\": \"<|begin|>x\"}\n");
   EXPECT_THAT(data.doubled_bos_lines, ElementsAre(2));
-  EXPECT_THAT(data.warnings, Contains(AllOf(HasSubstr("line 2"), HasSubstr("two beginning-of-sequence"))));
+  EXPECT_THAT(data.warnings,
+              Contains(AllOf(HasSubstr("line 2"), HasSubstr("two beginning-of-sequence"))));
 }
 
 TEST_F(DatasetTest, TheFormatIsOneForAllRows) {
@@ -134,7 +143,8 @@ TEST_F(DatasetTest, TheFormatIsOneForAllRows) {
   options.format = DataFormat::kText;
   EXPECT_THAT(complaint(pair("q", "x"), options), HasSubstr("\"text\" is missing"));
   const std::string both = R"({"text": "t", "prompt": "p", "completion": "c"})";
-  EXPECT_THAT(load(both).warnings, ElementsAre(AllOf(HasSubstr("prompt_completion and also text"))));
+  EXPECT_THAT(load(both).warnings,
+              ElementsAre(AllOf(HasSubstr("prompt_completion and also text"))));
   EXPECT_THAT(load(both, options).warnings, IsEmpty());
 }
 
@@ -149,7 +159,8 @@ TEST_F(DatasetTest, TheFirstFaultIsNamedWhateverTheThreads) {
 
 TEST_F(DatasetTest, ThreadsChangeNothing) {
   std::string text;
-  for (int i = 0; i < 300; ++i) text += pair("q" + std::to_string(i), std::string(static_cast<size_t>(i % 7), 'x'));
+  for (int i = 0; i < 300; ++i)
+    text += pair("q" + std::to_string(i), std::string(static_cast<size_t>(i % 7), 'x'));
   const Dataset one = load(text, {}, 1), seven = load(text, {}, 7);
   ASSERT_EQ(one.examples->size(), seven.examples->size());
   for (size_t i = 0; i < one.examples->size(); ++i) {

@@ -88,7 +88,8 @@ TEST(RowTokenizer, AllTrainsEverythingButTheFirstTokenAndExcludedTurns) {
 
 TEST(RowTokenizer, PromptMessagesAreNotTrained) {
   const TextModel text = tiny_text_model();
-  const char* json = R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"},
+  const char* json =
+      R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"},
                                     {"role": "user", "content": "r"}],
                          "completion": [{"role": "assistant", "content": "y"}]})";
   EXPECT_EQ(trained_text(tokenize(text, json)), "y$|");
@@ -101,7 +102,8 @@ TEST(RowTokenizer, PromptAndCompletion) {
   EXPECT_EQ(row.example.ids, tiny_ids("q:xy$"));
   EXPECT_EQ(trained_text(row), "xy$");
   EXPECT_EQ(trained_text(tokenize(text, R"({"prompt": "q:", "completion": "xy<|end|>"})")), "xy$");
-  EXPECT_EQ(trained_text(tokenize(text, R"({"prompt": "q:", "completion": "xy"})", training(TrainOn::kAll))),
+  EXPECT_EQ(trained_text(
+                tokenize(text, R"({"prompt": "q:", "completion": "xy"})", training(TrainOn::kAll))),
             ":xy$");
   EXPECT_EQ(trained_text(tokenize(text, R"({"prompt": "q:", "completion": ""})")), "$");
   EXPECT_EQ(trained_text(tokenize(text, R"({"prompt": "q<|end|>", "completion": ""})")), "$");
@@ -111,8 +113,8 @@ TEST(RowTokenizer, NoTokenStraddlesTheBoundary) {
   const TextModel text = tiny_text_model();
   // "ab" is one token, but not where the prompt ends between the two.
   const TokenizedRow row = tokenize(text, R"({"prompt": "xa", "completion": "bab"})");
-  EXPECT_THAT(row.example.ids, ElementsAre(kFirstByte + 'x', kFirstByte + 'a', kFirstByte + 'b',
-                                           kFirstMerge, kEnd));
+  EXPECT_THAT(row.example.ids,
+              ElementsAre(kFirstByte + 'x', kFirstByte + 'a', kFirstByte + 'b', kFirstMerge, kEnd));
   EXPECT_THAT(row.example.trained, ElementsAre(0, 0, 1, 1, 1));
 }
 
@@ -141,10 +143,12 @@ TEST(RowTokenizer, TokensFollowTheirLabels) {
   const RowTokenizer tokenizer(nullptr, options);
   const auto trained = [&](const char* json) {
     return tokenizer
-        .tokenize(normalize_row(ordered_json::parse(json), {.format = DataFormat::kTokenized}, "f"), "f")
+        .tokenize(normalize_row(ordered_json::parse(json), {.format = DataFormat::kTokenized}, "f"),
+                  "f")
         .example.trained;
   };
-  EXPECT_THAT(trained(R"({"input_ids": [5, 6, 7], "labels": [-100, 6, -100]})"), ElementsAre(0, 1, 0));
+  EXPECT_THAT(trained(R"({"input_ids": [5, 6, 7], "labels": [-100, 6, -100]})"),
+              ElementsAre(0, 1, 0));
   EXPECT_THAT(trained(R"({"input_ids": [5, 6, 7], "labels": [5, 6, 7]})"), ElementsAre(0, 1, 1));
   EXPECT_THAT(trained(R"({"input_ids": [5, 6, 7]})"), ElementsAre(0, 1, 1));
 }
@@ -162,20 +166,25 @@ TEST(RowTokenizer, SpecialTokensInContentAreTold) {
 
 TEST(RowTokenizer, WhatTheTemplateLeavesOutIsTold) {
   const TextModel text = tiny_text_model();
-  const TokenizedRow row = tokenize(text, R"({"tools": [{"type": "function", "function": {"name": "f"}}],
+  const TokenizedRow row =
+      tokenize(text, R"({"tools": [{"type": "function", "function": {"name": "f"}}],
       "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "",
       "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]})");
   EXPECT_THAT(row.notes, Contains(HasSubstr("leaves out the tools")));
-  EXPECT_THAT(row.notes, Contains(HasSubstr("assistant turn: the chat template leaves out its tool calls")));
+  EXPECT_THAT(row.notes,
+              Contains(HasSubstr("assistant turn: the chat template leaves out its tool calls")));
 }
 
 TEST(RowTokenizer, VariablesOfTheRowAndTheRecipe) {
-  const TextModel text = tiny_text_model({.source = "{{ a }}{{ b }}{% for m in messages %}"
-                                                    "{{ m.role + ':' + m.content + '<|end|>' }}{% endfor %}"});
+  const TextModel text =
+      tiny_text_model({.source = "{{ a }}{{ b }}{% for m in messages %}"
+                                 "{{ m.role + ':' + m.content + '<|end|>' }}{% endfor %}"});
   DataOptions options;
   options.template_variables = R"({"a": "1", "b": "2"})";
   EXPECT_EQ(tokenize(text, R"({"messages": [{"role": "user", "content": "q"}],
-                               "chat_template_kwargs": {"b": "3"}})", options).example.ids,
+                               "chat_template_kwargs": {"b": "3"}})",
+                     options)
+                .example.ids,
             tiny_ids("13user:q$"));
 }
 
@@ -185,7 +194,8 @@ TEST(RowTokenizer, Refusals) {
               AllOf(HasSubstr("f, line 7"), HasSubstr("data.train_on: assistant")));
   EXPECT_THAT(complaint(text, R"({"input_ids": [1]})", training(TrainOn::kCompletion)),
               HasSubstr("data.train_on: completion"));
-  const TextModel picky = tiny_text_model({.source = "{{ raise_exception('no ' + messages[0].role) }}"});
+  const TextModel picky =
+      tiny_text_model({.source = "{{ raise_exception('no ' + messages[0].role) }}"});
   EXPECT_THAT(complaint(picky, kTwoReplies), AllOf(HasSubstr("f, line 7"), HasSubstr("no user")));
   const TextModel bare = tiny_text_model({.chat_template = false});
   EXPECT_THAT(complaint(bare, kTwoReplies), HasSubstr("no chat template"));

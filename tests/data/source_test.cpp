@@ -105,7 +105,8 @@ TEST(JsonLines, FaultsHaveLineAndColumn) {
   EXPECT_THAT(parse_all(read_json_rows("{} {}", "f")), HasSubstr("line 1, column 4"));
   EXPECT_THAT(parse_all(read_json_rows("{}\n3", "f")),
               AllOf(HasSubstr("f, line 2"), HasSubstr("object, not number")));
-  EXPECT_THAT(parse_all(read_json_rows("{\"a\": 1e999}", "f")), HasSubstr("f, line 1: invalid JSON"));
+  EXPECT_THAT(parse_all(read_json_rows("{\"a\": 1e999}", "f")),
+              HasSubstr("f, line 1: invalid JSON"));
 }
 
 TEST(JsonLines, NestingIsLimited) {
@@ -130,7 +131,8 @@ TEST(JsonArray, ElementsAreRows) {
 }
 
 TEST(JsonArray, FaultsHaveLineAndColumn) {
-  EXPECT_THAT(parse_all(read_json_rows("[\n {\"a\":\n  x},\n {}]", "f")), HasSubstr("line 3, column 3"));
+  EXPECT_THAT(parse_all(read_json_rows("[\n {\"a\":\n  x},\n {}]", "f")),
+              HasSubstr("line 3, column 3"));
   EXPECT_THAT(parse_all(read_json_rows("[{}, ]", "f")), HasSubstr("line 1"));
   EXPECT_THAT(complaint([] { read_json_rows("[{},\n{", "f"); }),
               AllOf(HasSubstr("line 2, column 2"), HasSubstr("ends inside the JSON array")));
@@ -154,20 +156,24 @@ TEST_F(FileTest, KindsByNameAndFirstBytes) {
 }
 
 TEST_F(FileTest, Csv) {
-  const auto path = write("a.csv",
-                          "\xEF\xBB\xBFq,a\r\n\"say \"\"hi\"\"\",\"1,5\"\r\n\r\n\"two\nlines\",5\" pipe\r\n,\n");
+  const auto path =
+      write("a.csv",
+            "\xEF\xBB\xBFq,a\r\n\"say \"\"hi\"\"\",\"1,5\"\r\n\r\n\"two\nlines\",5\" pipe\r\n,\n");
   const Rows rows = read_rows(path);
-  EXPECT_THAT(texts(rows), ElementsAre(R"({"q":"say \"hi\"","a":"1,5"})",
-                                       R"({"q":"two\nlines","a":"5\" pipe"})", R"({"q":"","a":""})"));
+  EXPECT_THAT(texts(rows),
+              ElementsAre(R"({"q":"say \"hi\"","a":"1,5"})", R"({"q":"two\nlines","a":"5\" pipe"})",
+                          R"({"q":"","a":""})"));
   EXPECT_THAT(lines(rows), ElementsAre(2, 4, 6));
-  EXPECT_THAT(texts(read_rows(write("a.tsv", "q\ta\nx,y\tz\n"))), ElementsAre(R"({"q":"x,y","a":"z"})"));
+  EXPECT_THAT(texts(read_rows(write("a.tsv", "q\ta\nx,y\tz\n"))),
+              ElementsAre(R"({"q":"x,y","a":"z"})"));
   EXPECT_THAT(complaint([&] { read_rows(write("b.csv", "a,b\n1,2\n\n3\n")); }),
               AllOf(HasSubstr("line 4"), HasSubstr("1 fields"), HasSubstr("2 columns")));
   EXPECT_THAT(complaint([&] { read_rows(write("c.csv", "a\n1\n\"open\n\n")); }),
               AllOf(HasSubstr("line 3"), HasSubstr("never closed")));
   EXPECT_THAT(complaint([&] { read_rows(write("d.csv", "a\n\"1\"2\n")); }),
               AllOf(HasSubstr("line 2"), HasSubstr("closing quote")));
-  EXPECT_THAT(complaint([&] { read_rows(write("e.csv", "a,a\n1,2\n")); }), HasSubstr("two columns"));
+  EXPECT_THAT(complaint([&] { read_rows(write("e.csv", "a,a\n1,2\n")); }),
+              HasSubstr("two columns"));
 }
 
 TEST_F(FileTest, Gzip) {
@@ -176,10 +182,12 @@ TEST_F(FileTest, Gzip) {
   EXPECT_THAT(texts(read_rows(write("a.jsonl.gz", packed))), ElementsAre("{\"a\":1}", "{\"a\":2}"));
   // Told by its bytes, not its name; members follow one another.
   EXPECT_EQ(read_rows(write("a.jsonl", packed + packed)).size(), 4u);
-  EXPECT_THAT(texts(read_rows(write("a.csv.gz", gzipped("q\n[1\n")))), ElementsAre(R"({"q":"[1"})"));
+  EXPECT_THAT(texts(read_rows(write("a.csv.gz", gzipped("q\n[1\n")))),
+              ElementsAre(R"({"q":"[1"})"));
   EXPECT_THAT(complaint([&] { read_rows(write("b.gz", packed.substr(0, packed.size() - 9))); }),
               HasSubstr("cut off"));
-  EXPECT_THAT(complaint([&] { read_rows(write("c.gz", packed.substr(0, 10))); }), HasSubstr("cut off"));
+  EXPECT_THAT(complaint([&] { read_rows(write("c.gz", packed.substr(0, 10))); }),
+              HasSubstr("cut off"));
   EXPECT_THAT(complaint([&] { read_rows(write("d.gz", packed + "x")); }), HasSubstr("follows"));
   std::string damaged = packed;
   damaged[damaged.size() - 6] ^= 1;  // checksum
@@ -189,7 +197,8 @@ TEST_F(FileTest, Gzip) {
 }
 
 TEST(Utf8, Validity) {
-  for (const char* good : {"", "abc", "ä", "\u07FF", "\u0800", "\uD7FF", "\uFFFD", "\U0010FFFF", "0123456ä8"}) {
+  for (const char* good :
+       {"", "abc", "ä", "\u07FF", "\u0800", "\uD7FF", "\uFFFD", "\U0010FFFF", "0123456ä8"}) {
     EXPECT_EQ(find_invalid_utf8(good), std::string_view::npos) << good;
   }
   for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x9F\x80", "\xED\xA0\x80",

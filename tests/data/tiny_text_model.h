@@ -1,6 +1,6 @@
 #pragma once
-// A tokenizer and chat template small enough to reckon by hand: one token a byte, a few merges, three
-// special tokens.
+// A tokenizer and chat template small enough to reckon by hand: one token a byte, a few merges,
+// three special tokens.
 
 #include <cstdint>
 #include <fstream>
@@ -38,25 +38,39 @@ struct TinyOptions {
       "{% if add_generation_prompt %}{{ '<|start|>assistant:' }}{% endif %}";
 };
 
-// Writes tokenizer.json and tokenizer_config.json into a folder. Merges: "a" "b" to kFirstMerge, and
+// Writes tokenizer.json and tokenizer_config.json into a folder. Merges: "a" "b" to kFirstMerge,
+// and
 // "," "," to the next.
-inline void write_tiny_tokenizer(const std::filesystem::path& folder, const TinyOptions& options = {}) {
+inline void write_tiny_tokenizer(const std::filesystem::path& folder,
+                                 const TinyOptions& options = {}) {
   using nlohmann::json;
   json vocab = {{"<|end|>", kEnd}, {"<|start|>", kStart}, {"<|begin|>", kBegin}};
   for (int byte = 0; byte < 256; ++byte) vocab[byte_character(byte)] = kFirstByte + byte;
   vocab["ab"] = kFirstMerge;
   vocab[",,"] = kFirstMerge + 1;
   json added = json::array();
-  for (const auto& [content, id] :
-       {std::pair{"<|end|>", kEnd}, std::pair{"<|start|>", kStart}, std::pair{"<|begin|>", kBegin}}) {
-    added.push_back({{"id", id}, {"content", content}, {"special", true}, {"single_word", false},
-                     {"lstrip", false}, {"rstrip", false}, {"normalized", false}});
+  for (const auto& [content, id] : {std::pair{"<|end|>", kEnd}, std::pair{"<|start|>", kStart},
+                                    std::pair{"<|begin|>", kBegin}}) {
+    added.push_back({{"id", id},
+                     {"content", content},
+                     {"special", true},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false}});
   }
-  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false},
-                           {"trim_offsets", false}, {"use_regex", false}};
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
   json tokenizer = {
-      {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added},
-      {"normalizer", nullptr}, {"pre_tokenizer", byte_level}, {"post_processor", nullptr},
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", byte_level},
+      {"post_processor", nullptr},
       {"decoder", byte_level},
       {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array({"a b", ", ,"})}}}};
   if (options.begin_token) {
@@ -64,7 +78,9 @@ inline void write_tiny_tokenizer(const std::filesystem::path& folder, const Tiny
     const json first = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
     const json second = {{"Sequence", {{"id", "B"}, {"type_id", 0}}}};
     tokenizer["post_processor"] = {
-        {"type", "TemplateProcessing"}, {"single", {special, first}}, {"pair", {special, first, second}},
+        {"type", "TemplateProcessing"},
+        {"single", {special, first}},
+        {"pair", {special, first, second}},
         {"special_tokens",
          {{"<|begin|>", {{"id", "<|begin|>"}, {"ids", {kBegin}}, {"tokens", {"<|begin|>"}}}}}}};
   }
