@@ -57,7 +57,7 @@ struct TrainingOptions {
   int64_t seed = 42;
   bool shuffle = true;
   int64_t logging_steps = 1;
-  int64_t eval_steps = 0;   // 0: after the last step only
+  int64_t eval_steps = 0;   // 0: before the first step and after the last only
   int64_t stats_steps = 0;  // 0: never
   Remat remat = Remat::kMinimal;
 };

@@ -157,7 +157,7 @@ std::vector<RecipeKey> training_rows() {
       row("training.logging_steps", GRAFT_PLACE(training.logging_steps), whole(1),
           "a line of metrics every this many steps"),
       row("training.eval_steps", GRAFT_PLACE(training.eval_steps), whole(0),
-          "evaluate every this many steps; 0: after the last step only"),
+          "evaluate every this many steps; before the first and after the last in any case"),
       row("training.stats_steps", GRAFT_PLACE(training.stats_steps), whole(0),
           "per-layer statistics every this many steps; 0: never"),
       choice(
