@@ -43,20 +43,18 @@ nlohmann::json json_of(const Dataset& data) {
   for (const TokenizedExample& example : *data.examples) {
     rows.push_back({{"input_ids", example.ids}, {"trained", example.trained}});
   }
-  return {{"examples", data.trained_examples},
-          {"tokens", data.tokens},
-          {"trained_tokens", data.trained_tokens},
-          {"warnings", data.warnings},
-          {"dropped", std::move(dropped)},
-          {"rows", std::move(rows)}};
+  return {{"examples", data.trained_examples},     {"tokens", data.tokens},
+          {"trained_tokens", data.trained_tokens}, {"warnings", data.warnings},
+          {"dropped", std::move(dropped)},         {"rows", std::move(rows)}};
 }
 
 std::string summary_of(const Dataset& data) {
   return fmt::format(
-      "{}: {} rows read as {}, {} dropped, {} with something to train; {} tokens (the longest row has "
+      "{}: {} rows read as {}, {} dropped, {} with something to train; {} tokens (the longest row "
+      "has "
       "{}), {} of them trained\n",
-      data.name, data.rows, data_format_name(data.format), data.dropped.size(), data.trained_examples,
-      data.tokens, data.longest, data.trained_tokens);
+      data.name, data.rows, data_format_name(data.format), data.dropped.size(),
+      data.trained_examples, data.tokens, data.longest, data.trained_tokens);
 }
 
 void show_data(const Options& options) {
@@ -66,8 +64,8 @@ void show_data(const Options& options) {
   const std::optional<TextModel> text = load_text(recipe);
   const TextModel* text_model = text ? &*text : nullptr;
   const auto load = [&](const std::string& path) {
-    Dataset data = load_dataset(path, text_model, recipe.data,
-                                static_cast<int>(recipe.compute.threads));
+    Dataset data =
+        load_dataset(path, text_model, recipe.data, static_cast<int>(recipe.compute.threads));
     for (const std::string& warning : data.warnings) log_warning(warning);
     return data;
   };
@@ -92,7 +90,8 @@ void add_data_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "data", "Show what a recipe would train, token by token, and what is wrong with the data");
-  command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")->required();
+  command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")
+      ->required();
   command->add_option("OVERRIDES", options->overrides, "key=value, as in data.max_length=512");
   command->add_option("--show", options->show, "Rows to show, from the first on")
       ->capture_default_str()
