@@ -3,8 +3,8 @@
 // kernels and gradients, so it is written to be read, not to be fast.
 //
 // All float arithmetic is done in double. With kDeclared every result of every node is then rounded
-// once to its declared type: an f32 sum is the exact sum rounded, as good as any f32 executor or
-// better. With kF64 nothing is rounded, so that finite differences of a graph have fifteen digits:
+// once to its declared type: an f32 sum is summed in double, in index order, and rounded at its
+// end. With kF64 nothing is rounded, so that finite differences of a graph have fifteen digits:
 // float inputs may be given as f64 whatever they are declared, and float outputs come as f64.
 // Integers wrap modulo 2^bits.
 //
