@@ -11,7 +11,7 @@ namespace graft {
 namespace {
 
 // erf from the primitives: 2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!, a series without
-// cancellation (Abramowitz & Stegun 7.1.6), evaluated from its far end. Beyond `limit` erf rounds to 1.
+// cancellation (Abramowitz & Stegun 7.1.6), evaluated from its far end. Beyond `limit` erf is 1.
 Value erf(Value x) {
   Graph& graph = x.graph();
   const DType dtype = x.dtype();
@@ -55,8 +55,7 @@ Activation gelu_tanh(Value x) {
 
 Activation gelu(Value x) {
   const Value cumulative = 0.5 * (1 + erf(x * std::numbers::sqrt2 * 0.5));
-  const Value density =
-      exp(-0.5 * x * x) * (std::numbers::inv_sqrtpi * std::numbers::sqrt2 * 0.5);
+  const Value density = exp(-0.5 * x * x) * (std::numbers::inv_sqrtpi * std::numbers::sqrt2 * 0.5);
   return {x * cumulative, cumulative + x * density};
 }
 
@@ -107,8 +106,7 @@ std::vector<Type> infer_gated_grad(const Call& call) {
   return {dy, dy};
 }
 
-std::vector<Value> decompose_gated_grad(Graph&, std::span<const Value> operands,
-                                        const Call& call) {
+std::vector<Value> decompose_gated_grad(Graph&, std::span<const Value> operands, const Call& call) {
   const DType narrow = operands[0].dtype(), dtype = compute_dtype(narrow);
   const Value dy = convert(operands[0], dtype);
   const Value gate = convert(operands[1], dtype), up = convert(operands[2], dtype);
@@ -123,13 +121,11 @@ const Op kGatedActivation{.name = "gated_activation",
                           .gradient = gated_gradient,
                           .decompose = decompose_gated};
 
-const Op kGatedActivationGrad{.name = "gated_activation_grad",
-                              .infer = infer_gated_grad,
-                              .decompose = decompose_gated_grad};
+const Op kGatedActivationGrad{
+    .name = "gated_activation_grad", .infer = infer_gated_grad, .decompose = decompose_gated_grad};
 
 Value gated_activation(Value gate, Value up, std::string_view activation) {
-  return gate.graph().add1(kGatedActivation, {gate, up},
-                           {{"activation", std::string(activation)}});
+  return gate.graph().add1(kGatedActivation, {gate, up}, {{"activation", std::string(activation)}});
 }
 
 }  // namespace graft

@@ -1,5 +1,6 @@
 #pragma once
-// Gated activations: act(gate) * up, with SiLU (Shazeer 2020: SwiGLU) or GELU in its tanh form (GeGLU).
+// Gated activations: act(gate) * up, with SiLU (Shazeer 2020: SwiGLU) or GELU in its tanh form
+// (GeGLU).
 
 #include <string_view>
 

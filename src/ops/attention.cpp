@@ -65,8 +65,8 @@ std::vector<Type> infer_attention_grad(const Call& call) {
   return results;
 }
 
-// One block of queries against all blocks of keys: the running maximum, denominator and weighted sum of
-// values (Milakov & Gimelshein 2018), rescaled whenever the maximum rises.
+// One block of queries against all blocks of keys: the running maximum, denominator and weighted
+// sum of values (Milakov & Gimelshein 2018), rescaled whenever the maximum rises.
 struct RowBlock {
   Value maximum, denominator, sum;  // [B, K, G, rows], the last with [..., Dv]
   Value greatest;                   // the largest score seen, []
@@ -132,22 +132,19 @@ std::vector<Value> attention_in_blocks(Graph& graph, std::span<const Value> oper
                    splat(body.graph(), has_sinks ? 1 : 0, {dtype, rows}),
                    splat(body.graph(), 0, {dtype, wide}), body.carry(0)};
     if (has_sinks) start.maximum = broadcast_in_dim(body.invariant(6), rows, {1, 2});
-    const RowBlock block =
-        attend(body.graph(), layout, attributes, start,
-               {.invariants = {body.stacked(0), body.stacked(1), body.stacked(2),
-                               body.invariant(4), body.invariant(5)},
-                .stacked = {body.invariant(0), body.invariant(1), body.invariant(2),
-                            body.invariant(3)}},
-               dtype);
+    const RowBlock block = attend(
+        body.graph(), layout, attributes, start,
+        {.invariants = {body.stacked(0), body.stacked(1), body.stacked(2), body.invariant(4),
+                        body.invariant(5)},
+         .stacked = {body.invariant(0), body.invariant(1), body.invariant(2), body.invariant(3)}},
+        dtype);
     // Rows that saw no key: out 0, lse -inf. A NaN is not equal to 0 and stays.
     const Value zero = zeros_like(block.denominator);
     const Value empty = equal(block.denominator, zero);
     const Value denominator = select(empty, zero + 1, block.denominator);
     body.carry_out(0, block.greatest);
-    body.stacked_out(
-        convert(block.sum / broadcast_last(denominator, layout.value_width), narrow));
-    body.stacked_out(
-        select(empty, zero - kInfinity, block.maximum + log(denominator)));
+    body.stacked_out(convert(block.sum / broadcast_last(denominator, layout.value_width), narrow));
+    body.stacked_out(select(empty, zero - kInfinity, block.maximum + log(denominator)));
   });
   return {layout.join_queries(results.stacked[0]), layout.join_statistic(results.stacked[1]),
           results.carries[0]};

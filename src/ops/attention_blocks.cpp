@@ -35,8 +35,7 @@ AttentionLayout::AttentionLayout(const Type& q, const Type& k, const Type& v,
 
 Value AttentionLayout::cut_queries(Value x) const {
   const Value padded = pad_to_multiple(x, 1, query_rows);
-  const Value cut =
-      reshape(padded, {batch, query_blocks, query_rows, key_heads, groups, x.dim(3)});
+  const Value cut = reshape(padded, {batch, query_blocks, query_rows, key_heads, groups, x.dim(3)});
   return transpose(cut, {1, 0, 3, 4, 2, 5});
 }
 
@@ -92,10 +91,9 @@ Value visible(const BlockMask& mask, const AttentionLayout& layout) {
   const Value same_segment = equal(broadcast_in_dim(mask.query_segments, batched, {0, 1}),
                                    broadcast_in_dim(mask.key_segments, batched, {0, 2}));
   const Value seen = same_segment & broadcast_in_dim(in_order & in_range, batched, {1, 2});
-  return broadcast_in_dim(seen,
-                          {layout.batch, layout.key_heads, layout.groups, layout.query_rows,
-                           layout.key_rows},
-                          {0, 3, 4});
+  return broadcast_in_dim(
+      seen, {layout.batch, layout.key_heads, layout.groups, layout.query_rows, layout.key_rows},
+      {0, 3, 4});
 }
 
 Value capped_scores(Value q, Value k, const Attributes& attributes) {

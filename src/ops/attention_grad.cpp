@@ -1,5 +1,5 @@
-// The backward pass of attention in blocks (Dao et al. 2022): scores are computed again from q, k and the
-// log of the denominator. With p = exp(score - lse) and delta = rowsum(d_out * out),
+// The backward pass of attention in blocks (Dao et al. 2022): scores are computed again from q, k
+// and the log of the denominator. With p = exp(score - lse) and delta = rowsum(d_out * out),
 //   dv = p^T d_out,   ds = p * (d_out v^T - delta),   dq = scale * ds k,   dk = scale * ds^T q,
 // ds being multiplied by 1 - (score / softcap)^2 where scores are capped.
 
@@ -62,8 +62,8 @@ Value sink_gradient(Value sinks, Value lse, Value delta) {
 
 }  // namespace
 
-// Blocks of keys outside, blocks of queries inside: dk and dv of a block are carried through the inner
-// scan, and the blocks of dq go through it as operands and results.
+// Blocks of keys outside, blocks of queries inside: dk and dv of a block are carried through the
+// inner scan, and the blocks of dq go through it as operands and results.
 std::vector<Value> attention_grad_in_blocks(Graph& graph, std::span<const Value> operands,
                                             const Attributes& attributes,
                                             AttentionBlockSizes sizes) {
@@ -72,8 +72,8 @@ std::vector<Value> attention_grad_in_blocks(Graph& graph, std::span<const Value>
   const DType narrow = q.dtype(), dtype = lse.dtype();
   const AttentionLayout layout(q.type(), k.type(), v.type(), sizes);
   // [B, S, H] -> [B, H, S]
-  const Value delta = transpose(
-      reduce_sum(convert(d_out, dtype) * convert(operands[4], dtype), {3}), {0, 2, 1});
+  const Value delta =
+      transpose(reduce_sum(convert(d_out, dtype) * convert(operands[4], dtype), {3}), {0, 2, 1});
 
   const Value q_blocks = layout.cut_queries(q);
   const Value dq_start = splat(graph, 0, {dtype, Shape(q_blocks.shape())});

@@ -1,14 +1,15 @@
 #pragma once
-// What the composites share: shape rules that name the operation and every operand's type, and the type
-// in which they compute.
+// What the composites share: shape rules that name the operation and every operand's type, and the
+// type in which they compute.
 //
 //   const OperandCheck check(kRmsNorm, call);
 //   check.count(2);
 //   const Type& x = check.array_at_least(0, "x", 1);
 //   check.is(1, "w", x.dtype, {x.shape.back()});
 //
-// Where a header says f32 for what is computed (statistics, low-rank factors, gradients of weights), an
-// operation on f64 has f64 there: finite differences of whole models then run in double precision.
+// Where a header says f32 for what is computed (statistics, low-rank factors, gradients of
+// weights), an operation on f64 has f64 there: finite differences of whole models then run in
+// double precision.
 
 #include <string_view>
 #include <utility>
@@ -22,9 +23,7 @@
 namespace graft {
 
 // f64 for f64, f32 for every other float.
-inline DType compute_dtype(DType dtype) {
-  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-}
+inline DType compute_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 // Wraps refuse() of ir/shape_rules.h for rules over named operands.
 class OperandCheck {

@@ -25,23 +25,25 @@ Value high_word(Value a, uint32_t b) {
   return high * b_high + shift_right(middle, 16) + shift_right(cross, 16);
 }
 
-// Ten rounds of Philox4x32 (see base/random.h) on arrays of counters: words of one shape, keys scalar.
+// Ten rounds of Philox4x32 (see base/random.h) on counters, words of one shape; keys are scalar.
 std::array<Value, 4> philox(Graph& graph, const std::array<Value, 4>& counter, Value key0,
                             Value key1) {
   constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  const ScanResults rounds = scan(
-      graph, 10, {.carries = {counter[0], counter[1], counter[2], counter[3], key0, key1}},
-      [](ScanBody& body) {
-        const Value c0 = body.carry(0), c2 = body.carry(2);
-        const Value k0 = body.carry(4), k1 = body.carry(5);
-        body.carry_out(0, high_word(c2, kMultiplier1) ^ body.carry(1) ^ broadcast_to(k0, c0.shape()));
-        body.carry_out(1, c2 * static_cast<double>(kMultiplier1));
-        body.carry_out(2, high_word(c0, kMultiplier0) ^ body.carry(3) ^ broadcast_to(k1, c0.shape()));
-        body.carry_out(3, c0 * static_cast<double>(kMultiplier0));
-        body.carry_out(4, k0 + static_cast<double>(kWeyl0));
-        body.carry_out(5, k1 + static_cast<double>(kWeyl1));
-      });
+  const ScanResults rounds =
+      scan(graph, 10, {.carries = {counter[0], counter[1], counter[2], counter[3], key0, key1}},
+           [](ScanBody& body) {
+             const Value c0 = body.carry(0), c2 = body.carry(2);
+             const Value k0 = body.carry(4), k1 = body.carry(5);
+             body.carry_out(
+                 0, high_word(c2, kMultiplier1) ^ body.carry(1) ^ broadcast_to(k0, c0.shape()));
+             body.carry_out(1, c2 * static_cast<double>(kMultiplier1));
+             body.carry_out(
+                 2, high_word(c0, kMultiplier0) ^ body.carry(3) ^ broadcast_to(k1, c0.shape()));
+             body.carry_out(3, c0 * static_cast<double>(kMultiplier0));
+             body.carry_out(4, k0 + static_cast<double>(kWeyl0));
+             body.carry_out(5, k1 + static_cast<double>(kWeyl1));
+           });
   return {rounds.carries[0], rounds.carries[1], rounds.carries[2], rounds.carries[3]};
 }
 
@@ -80,11 +82,10 @@ std::vector<Value> decompose_dropout(Graph& graph, std::span<const Value> operan
 }
 
 void dropout_gradient(GradientContext& context) {
-  context.set(0, context.graph().add1(
-                     kDropout,
-                     {context.cotangent(0), context.operand(1), context.operand(2),
-                      context.operand(3), context.operand(4)},
-                     context.attributes()));
+  context.set(0, context.graph().add1(kDropout,
+                                      {context.cotangent(0), context.operand(1), context.operand(2),
+                                       context.operand(3), context.operand(4)},
+                                      context.attributes()));
 }
 
 }  // namespace
@@ -95,9 +96,9 @@ const Op kDropout{.name = "dropout",
                   .decompose = decompose_dropout};
 
 Value dropout(Value x, double p, const DropoutCounters& counters) {
-  return x.graph().add1(
-      kDropout, {x, counters.seed, counters.first_row, counters.step, counters.name_hash},
-      {{"p", p}});
+  return x.graph().add1(kDropout,
+                        {x, counters.seed, counters.first_row, counters.step, counters.name_hash},
+                        {{"p", p}});
 }
 
 }  // namespace graft

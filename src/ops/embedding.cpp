@@ -55,9 +55,8 @@ const Op kEmbedding{.name = "embedding",
                     .gradient = embedding_gradient,
                     .decompose = decompose_embedding};
 
-const Op kEmbeddingGrad{.name = "embedding_grad",
-                        .infer = infer_embedding_grad,
-                        .decompose = decompose_embedding_grad};
+const Op kEmbeddingGrad{
+    .name = "embedding_grad", .infer = infer_embedding_grad, .decompose = decompose_embedding_grad};
 
 Value embedding(Value table, Value ids, DType dtype) {
   return table.graph().add1(kEmbedding, {table, ids}, {{"dtype", dtype}});

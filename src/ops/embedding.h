@@ -7,8 +7,8 @@ namespace graft {
 
 // operands: table [V, d], ids s32 [...]; attribute dtype of the result; result [..., d].
 extern const Op kEmbedding;
-// operands: dy [..., d], ids s32 [...]; attribute rows V; result f32 [V, d]. Rows add in index order; an id
-// outside [0, V) reads the nearest row (kGather) and adds to none (kScatterAdd).
+// operands: dy [..., d], ids s32 [...]; attribute rows V; result f32 [V, d]. Rows add in index
+// order; an id outside [0, V) reads the nearest row (kGather) and adds to none (kScatterAdd).
 extern const Op kEmbeddingGrad;
 
 Value embedding(Value table, Value ids, DType dtype);

@@ -90,8 +90,8 @@ std::vector<Value> decompose_linear(Graph&, std::span<const Value> operands, con
   return {convert(y, x.dtype()), u};
 }
 
-// The low-rank part of kLinear's gradient. `v`, scale * dy B, is given if the input's gradient made it;
-// it has then done x_lora's too.
+// The low-rank part of kLinear's gradient. `v`, scale * dy B, is given if the input's gradient made
+// it; it has then done x_lora's too.
 void lora_gradients(GradientContext& context, const LinearOperands& at, Value v) {
   const Value dy = context.cotangent(0), u = context.result(1);
   const Value a = context.operand(at.a), b = context.operand(at.b);

@@ -8,7 +8,8 @@
 namespace graft {
 namespace {
 
-// Rows whose logits exist at one time: enough for a GEMM to run well, little beside the activations.
+// Rows whose logits exist at one time: enough for a GEMM to run well, little beside the
+// activations.
 constexpr int64_t kChunkRows = 128;
 
 std::vector<Type> infer(const Op& op, const Call& call) {
@@ -41,11 +42,11 @@ std::vector<Type> infer_with_grad(const Call& call) {
 
 // A chunk of rows: its negative log likelihoods, and what their gradient needs.
 struct Chunk {
-  Value nll;          // [rows]; 0 where ignored
-  Value scores;       // capped logits [rows, V]
-  Value log_sum;      // [rows]
-  Value at_target;    // bool [rows, V]; false in ignored rows
-  Value valid;        // bool [rows]
+  Value nll;        // [rows]; 0 where ignored
+  Value scores;     // capped logits [rows, V]
+  Value log_sum;    // [rows]
+  Value at_target;  // bool [rows, V]; false in ignored rows
+  Value valid;      // bool [rows]
 };
 
 Chunk evaluate(Value h, Value weight, Value targets, double softcap, DType dtype) {
@@ -189,9 +190,8 @@ const Op kCrossEntropyWithGrad{.name = "cross_entropy_with_grad",
 
 CrossEntropyResult cross_entropy(Value h, Value head, Value targets, Value weights,
                                  double softcap) {
-  const std::vector<Value> results =
-      h.graph().add(kCrossEntropy, std::vector<Value>{h, head, targets, weights},
-                    {{"softcap", softcap}});
+  const std::vector<Value> results = h.graph().add(
+      kCrossEntropy, std::vector<Value>{h, head, targets, weights}, {{"softcap", softcap}});
   return {results[0], results[1]};
 }
 

@@ -80,8 +80,8 @@ std::vector<Type> infer_rms_norm_grad(const Call& call) {
   return results;
 }
 
-// With n = x * rstd and g = dy * (w + offset): dx = rstd * (g - n * mean(g * n)), dw = sum(dy * n). The
-// rounding of round_before_weight is passed over, as rounding is everywhere.
+// With n = x * rstd and g = dy * (w + offset): dx = rstd * (g - n * mean(g * n)), dw = sum(dy * n).
+// The rounding of round_before_weight is passed over, as rounding is everywhere.
 std::vector<Value> decompose_rms_norm_grad(Graph&, std::span<const Value> operands,
                                            const Call& call) {
   const Value x = operands[1];
@@ -110,9 +110,8 @@ const Op kRmsNorm{.name = "rms_norm",
                   .gradient = rms_norm_gradient,
                   .decompose = decompose_rms_norm};
 
-const Op kRmsNormGrad{.name = "rms_norm_grad",
-                      .infer = infer_rms_norm_grad,
-                      .decompose = decompose_rms_norm_grad};
+const Op kRmsNormGrad{
+    .name = "rms_norm_grad", .infer = infer_rms_norm_grad, .decompose = decompose_rms_norm_grad};
 
 Value rms_norm(Value x, Value weight, const RmsNormOptions& options) {
   std::vector<Value> operands{x};

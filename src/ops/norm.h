@@ -8,8 +8,8 @@ namespace graft {
 // y = x * rstd * (w + offset), rstd = 1 / sqrt(mean(x^2) + eps); statistics in f32.
 //   operands: x [..., d], w [d] (absent if attribute unweighted)
 //   attributes: eps f64; offset f64 (1 for Gemma 2 and 3, else 0); unweighted;
-//               round_before_weight: low-precision x is rounded after normalising and before w (Llama's
-//               order); otherwise once at the end.
+//               round_before_weight: low-precision x is rounded after normalising and before w
+//               (Llama's order); otherwise once at the end.
 //   results: y [..., d], rstd f32 [...]
 extern const Op kRmsNorm;
 

@@ -32,10 +32,11 @@ std::vector<Value> decompose_adamw(Graph&, std::span<const Value> operands, cons
   const Value v = operands[kV] * beta2 + g * g * (1 - beta2);
   Value next = p;
   if (weight_decay != 0) next = next - rate * weight_decay * p;
-  next = next - rate * (m / operands[kC1]) /
-                    (sqrt(v / operands[kC2]) + call.attributes.f64("epsilon"));
+  next = next -
+         rate * (m / operands[kC1]) / (sqrt(v / operands[kC2]) + call.attributes.f64("epsilon"));
   const Value finite = broadcast_to(operands[kFinite], p.shape());
-  return {select(finite, next, p), select(finite, m, operands[kM]), select(finite, v, operands[kV])};
+  return {select(finite, next, p), select(finite, m, operands[kM]),
+          select(finite, v, operands[kV])};
 }
 
 std::vector<Type> infer_sum_squares(const Call& call) {
@@ -44,8 +45,8 @@ std::vector<Type> infer_sum_squares(const Call& call) {
   return {{compute_dtype(check.array_at_least(0, "x", 0).dtype), {}}};
 }
 
-// The last axis first, then the rest: sums of sums keep an f32 total of many millions of terms exact
-// enough, where one running sum would not.
+// The last axis first, then the rest: sums of sums keep an f32 total of many millions of terms
+// exact enough, where one running sum would not.
 std::vector<Value> decompose_sum_squares(Graph&, std::span<const Value> operands, const Call&) {
   const Value x = convert(operands[0], compute_dtype(operands[0].dtype()));
   Value sum = x * x;

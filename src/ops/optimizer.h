@@ -9,8 +9,8 @@ namespace graft {
 //   g = gradient * clip;  m' = b1 m + (1 - b1) g;  v' = b2 v + (1 - b2) g^2
 //   p' = p - lr * decay * p - lr * (m' / c1) / (sqrt(v' / c2) + eps)
 // all predicated on `finite`: where it is false p, m and v come out bit for bit as they went in.
-//   operands: p, m, v, gradient: f32 of one shape; clip, learning_rate, c1 (= 1 - b1^t), c2 (= 1 - b2^t):
-//             f32 []; finite: bool []
+//   operands: p, m, v, gradient: f32 of one shape; clip, learning_rate, c1 (= 1 - b1^t),
+//             c2 (= 1 - b2^t): f32 []; finite: bool []
 //   attributes: beta1, beta2, epsilon, weight_decay: f64
 //   results: p', m', v'
 extern const Op kAdamW;

@@ -60,9 +60,9 @@ void rope_gradient(GradientContext& context) {
   refuse_gradient(context, 2, "sin");
   Attributes attributes = context.attributes();
   attributes.set("inverse", !context.attributes().flag("inverse"));
-  context.set(0, context.graph().add1(
-                     kRope, {context.cotangent(0), context.operand(1), context.operand(2)},
-                     std::move(attributes)));
+  context.set(
+      0, context.graph().add1(kRope, {context.cotangent(0), context.operand(1), context.operand(2)},
+                              std::move(attributes)));
 }
 
 }  // namespace
@@ -80,8 +80,8 @@ RopeTable rope_table(Value positions, Value inverse_frequencies, double attentio
   }
   const Shape shape{positions.dim(0), positions.dim(1), inverse_frequencies.dim(0)};
   const Value position = convert(positions, inverse_frequencies.dtype());
-  const Value angle = broadcast_in_dim(position, shape, {0, 1}) *
-                      broadcast_in_dim(inverse_frequencies, shape, {2});
+  const Value angle =
+      broadcast_in_dim(position, shape, {0, 1}) * broadcast_in_dim(inverse_frequencies, shape, {2});
   RopeTable table{cos(angle), sin(angle)};
   if (attention_factor != 1) {
     table.cos = table.cos * attention_factor;

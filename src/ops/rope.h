@@ -14,8 +14,8 @@ RopeTable rope_table(Value positions, Value inverse_frequencies, double attentio
 
 // Rotates the first 2 * cos.dim(-1) elements of each head and passes the rest through.
 //   operands: x [B, S, H, D], cos, sin f32 [B, S, R/2], R <= D
-//   attributes: interleaved (pairs are (2i, 2i+1), else (i, i + R/2)); inverse (rotates back: its own
-//               gradient)
+//   attributes: interleaved (pairs are (2i, 2i+1), else (i, i + R/2));
+//               inverse (rotates back: the gradient of rotating)
 //   result: as x; computed in f32, rounded once.
 extern const Op kRope;
 Value rope(Value x, const RopeTable& table, bool interleaved = false);

@@ -23,11 +23,19 @@ const std::vector<AttentionProblem>& problems() {
       {.queries = 1, .keys = 8, .heads = 4, .key_heads = 1, .query_offset = 5},
       {.queries = 3, .keys = 8, .window = 3, .query_offset = 4, .sinks = true},
       {.batch = 2, .queries = 8, .keys = 8, .sinks = true, .segment = 3},
-      {.batch = 2, .queries = 8, .keys = 8, .softcap = 0.8, .window = 3, .segment = 4, .padding = 2},
+      {.batch = 2,
+       .queries = 8,
+       .keys = 8,
+       .softcap = 0.8,
+       .window = 3,
+       .segment = 4,
+       .padding = 2},
       // Queries that see no key: before the first, and behind the window's end.
       {.queries = 6, .keys = 4, .query_offset = -3},
       {.queries = 4, .keys = 4, .window = 2, .query_offset = 6},
       {.queries = 6, .keys = 4, .query_offset = -3, .sinks = true},
+      // Queries of segment 0 beyond the last key: what pads a ragged block is not seen either.
+      {.queries = 3, .keys = 5, .query_offset = 3, .padding = 2},
   };
   return all;
 }
@@ -83,8 +91,15 @@ TEST(Attention, EqualsTheDefinition) {
 
 // Longer than a block of the default size, in both directions.
 TEST(Attention, EqualsTheDefinitionOverSeveralBlocks) {
-  const AttentionProblem p{.queries = 150, .keys = 290, .heads = 2, .key_heads = 1, .width = 2,
-                           .value_width = 3, .window = 130, .query_offset = 140, .sinks = true,
+  const AttentionProblem p{.queries = 150,
+                           .keys = 290,
+                           .heads = 2,
+                           .key_heads = 1,
+                           .width = 2,
+                           .value_width = 3,
+                           .window = 130,
+                           .query_offset = 140,
+                           .sinks = true,
                            .segment = 200};
   expect_forward(p, {});
   expect_backward(p, {});
@@ -98,7 +113,9 @@ TEST(Attention, Gradients) {
     if (p.sinks) wrt.push_back(7);
     expect_gradients(
         p.inputs(),
-        [&](Graph&, const std::vector<Value>& v) -> std::vector<Value> { return {attend(p, v)[0]}; },
+        [&](Graph&, const std::vector<Value>& v) -> std::vector<Value> {
+          return {attend(p, v)[0]};
+        },
         wrt);
   }
 }
@@ -116,6 +133,20 @@ TEST(Attention, RowsWithoutKeysGiveZero) {
   for (const Tensor& gradient : gradients_of(p, in, cotangent(p), {2, 2})) {
     for (const double x : numbers(gradient)) EXPECT_EQ(x, 0);
   }
+}
+
+// Rows that pad a ragged block would score 0, more than any of these.
+TEST(Attention, TheLargestLogitIsOfRealQueries) {
+  AttentionProblem p{.padding = 4};
+  std::vector<Tensor> in = p.inputs();
+  for (int64_t i = 0; i < in[0].elements(); ++i) {
+    in[0].data<double>()[i] = 1;
+    in[1].data<double>()[i] = -1;
+  }
+  const Tensor largest = evaluate(in, [&](Graph& g, const std::vector<Value>& v) {
+    return attention_in_blocks(g, v, p.attributes(), {3, 2});
+  })[2];
+  expect_close(largest, {-3 * p.scale}, 1e-14);
 }
 
 // What diverged is seen to have diverged.
@@ -137,14 +168,12 @@ TEST(Attention, PackedSegmentsEqualSeparateOnes) {
   std::vector<Tensor> apart = separate.inputs();
   for (size_t i = 0; i < 3; ++i) apart[i] = in[i].reshaped(apart[i].shape());
   const auto out = [](const AttentionProblem& p, const std::vector<Tensor>& tensors) {
-    return evaluate(tensors,
-                    [&](Graph&, const std::vector<Value>& v) { return attend(p, v); })[0];
+    return evaluate(tensors, [&](Graph&, const std::vector<Value>& v) { return attend(p, v); })[0];
   };
   expect_close(out(packed, in), numbers(out(separate, apart)), 1e-14);
   const Tensor d_out = cotangent(packed);
   const auto together = gradients_of(packed, in, d_out, {3, 3});
-  const auto alone =
-      gradients_of(separate, apart, d_out.reshaped({2, 4, 2, 3}), {3, 3});
+  const auto alone = gradients_of(separate, apart, d_out.reshaped({2, 4, 2, 3}), {3, 3});
   for (size_t i = 0; i < 3; ++i) expect_close(together[i], numbers(alone[i]), 1e-13);
 }
 
@@ -158,8 +187,8 @@ TEST(Attention, DecodingEqualsTheWholeSequence) {
   std::vector<Tensor> one = last.inputs();
   one[0] = in[0].reshaped({6, 2, 3}).rows(5, 6).reshaped({1, 1, 2, 3}).clone();
   const auto out = [](const AttentionProblem& p, const std::vector<Tensor>& tensors) {
-    return numbers(evaluate(
-        tensors, [&](Graph&, const std::vector<Value>& v) { return attend(p, v); })[0]);
+    return numbers(
+        evaluate(tensors, [&](Graph&, const std::vector<Value>& v) { return attend(p, v); })[0]);
   };
   const std::vector<double> all = out(whole, in);
   expect_close(Tensor::of<double>({6}, out(last, one)), {all.end() - 6, all.end()}, 1e-14);
@@ -193,8 +222,8 @@ int64_t largest_value(const Graph& graph) {
 }
 
 TEST(Attention, NoBufferIsOfTheSizeOfAllScores) {
-  const AttentionProblem p{.queries = 2048, .keys = 2048, .heads = 1, .key_heads = 1, .width = 2,
-                           .value_width = 2};
+  const AttentionProblem p{
+      .queries = 2048, .keys = 2048, .heads = 1, .key_heads = 1, .width = 2, .value_width = 2};
   const auto graph = decompose(*build_graph(p.inputs(), [&](Graph&, const std::vector<Value>& v) {
     const Value out = attend(p, v)[0];
     return gradients(reduce_sum(out, {0, 1, 2, 3}), std::vector{v[0], v[1], v[2]});
@@ -211,9 +240,9 @@ TEST(Attention, Errors) {
       build_graph(in, [&](Graph&, const std::vector<Value>& v) { return attend(p, v); });
     });
   };
-  EXPECT_THAT(error(1, random_tensor({1, 4, 2, 5}, 1)),
-              AllOf(HasSubstr("attention"), HasSubstr("f64[1, 4, 2, 3]"),
-                    HasSubstr("f64[1, 4, 2, 5]")));
+  EXPECT_THAT(
+      error(1, random_tensor({1, 4, 2, 5}, 1)),
+      AllOf(HasSubstr("attention"), HasSubstr("f64[1, 4, 2, 3]"), HasSubstr("f64[1, 4, 2, 5]")));
   EXPECT_THAT(error(2, random_tensor({1, 5, 2, 3}, 1)), HasSubstr("f64[1, 5, 2, 3]"));
   EXPECT_THAT(error(0, random_tensor({1, 4, 3, 3}, 1)), HasSubstr("multiple"));
   EXPECT_THAT(error(5, Tensor::of<int32_t>({1}, {1})), HasSubstr("window must be s32[]"));

@@ -47,12 +47,14 @@ void expect_words(const Counters& counters, const std::vector<uint32_t>& words) 
 TEST(Dropout, TheBitsArePhilox) {
   expect_words({}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   // Elements from the second block on, other rows, seeds, steps and names: through base/random.h.
-  const Counters c{.seed0 = 0xa4093822, .seed1 = 0x299f31d0, .first_row = 0xfffffffe,
-                   .step = 0x13198a2e, .name_hash = 0x03707344};
+  const Counters c{.seed0 = 0xa4093822,
+                   .seed1 = 0x299f31d0,
+                   .first_row = 0xfffffffe,
+                   .step = 0x13198a2e,
+                   .name_hash = 0x03707344};
   std::vector<uint32_t> words;
   for (uint32_t block = 0; block < 2; ++block) {
-    const auto lanes =
-        philox4x32({block, c.first_row, c.step, c.name_hash}, {c.seed0, c.seed1});
+    const auto lanes = philox4x32({block, c.first_row, c.step, c.name_hash}, {c.seed0, c.seed1});
     words.insert(words.end(), lanes.begin(), lanes.end());
   }
   words.resize(7);
@@ -65,8 +67,8 @@ std::vector<double> naive(const Tensor& x, const Counters& c, double p) {
   for (int64_t i = 0; i < x.elements(); ++i) {
     const auto element = static_cast<uint32_t>(i % row);
     const auto global_row = c.first_row + static_cast<uint32_t>(i / row);
-    const uint32_t word = philox4x32({element / 4, global_row, c.step, c.name_hash},
-                                     {c.seed0, c.seed1})[element % 4];
+    const uint32_t word =
+        philox4x32({element / 4, global_row, c.step, c.name_hash}, {c.seed0, c.seed1})[element % 4];
     double& value = y[static_cast<size_t>(i)];
     value = word >= std::floor(p * 4294967296.0) ? value / (1 - p) : 0;
   }
@@ -104,8 +106,8 @@ TEST(Dropout, TheGradientHasTheSameMask) {
   const auto in = with_counters(random_tensor({2, 3, 5}, 1), {.seed0 = 11, .step = 2});
   expect_gradients(in, dropout_of(0.4));
   expect_gradients(in, dropout_of(0.0));
-  const Tensor mask = evaluate(with_counters(ones({2, 3, 5}), {.seed0 = 11, .step = 2}),
-                               dropout_of(0.4))[0];
+  const Tensor mask =
+      evaluate(with_counters(ones({2, 3, 5}), {.seed0 = 11, .step = 2}), dropout_of(0.4))[0];
   const Tensor gradient = evaluate(in, [](Graph& g, const std::vector<Value>& v) {
     return gradients(reduce_sum(dropout_of(0.4)(g, v)[0], {0, 1, 2}), std::vector{v[0]});
   })[0];

@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of composites share: random operands, comparisons, and finite differences over operands
-// that are given as f64 tensors.
+// What the tests of composites share: random operands, comparisons, and finite differences over
+// operands that are given as f64 tensors.
 //
 //   expect_gradients({x, w}, build);            // of every input of floats
 //   expect_gradients({x, w, ids}, build, {1});  // of w alone
@@ -28,8 +28,7 @@ inline std::unique_ptr<Graph> build_graph(const std::vector<Tensor>& inputs, con
   auto graph = std::make_unique<Graph>();
   std::vector<Value> values;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    values.push_back(
-        graph->input(fmt::format("in{}", i), {inputs[i].dtype(), inputs[i].shape()}));
+    values.push_back(graph->input(fmt::format("in{}", i), {inputs[i].dtype(), inputs[i].shape()}));
   }
   const std::vector<Value> results = build(*graph, values);
   for (size_t i = 0; i < results.size(); ++i) graph->output(fmt::format("out{}", i), results[i]);

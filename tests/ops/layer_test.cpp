@@ -43,11 +43,11 @@ Value block(Value x, Value norm, Value weight, Value a, Value b) {
   const Value segments = splat(g, 1, {DType::kS32, {1, kTokens}});
   const Value positions = iota(g, {DType::kS32, {1, kTokens}}, 1);
   const Value q = rope(heads, rope_table(positions, splat(g, 0.3, {dtype, {1}}), 1));
-  const Value out = attention(q, heads, heads,
-                              {segments, segments, scalar(g, 3, DType::kS32),
-                               scalar(g, 0, DType::kS32)},
-                              {.scale = 0.7})
-                        .out;
+  const Value out =
+      attention(q, heads, heads,
+                {segments, segments, scalar(g, 3, DType::kS32), scalar(g, 0, DType::kS32)},
+                {.scale = 0.7})
+          .out;
   const Value mixed = reshape(out, {1, kTokens, kWidth});
   return x + gated_activation(mixed, h, "silu");
 }
@@ -93,7 +93,8 @@ TEST(Layer, RematerialisationAndUnrollingChangeNoBit) {
   const auto trained = [&](const Build& model, Remat remat) {
     return evaluate(in, [&](Graph& g, const std::vector<Value>& v) {
       std::vector<Value> adapters;
-      for (size_t i = 2; i < v.size(); i += 4) adapters.insert(adapters.end(), {v[i + 2], v[i + 3]});
+      for (size_t i = 2; i < v.size(); i += 4)
+        adapters.insert(adapters.end(), {v[i + 2], v[i + 3]});
       const Value loss = model(g, v)[0];
       std::vector<Value> results = gradients(loss, adapters, {.remat = remat});
       results.push_back(loss);
@@ -109,18 +110,19 @@ TEST(Layer, RematerialisationAndUnrollingChangeNoBit) {
   }
 }
 
-// The frozen weights of a scan of layers cost no product: dA, dB and no dW stand in the backward body.
+// The frozen weights of a scan of layers cost no product: dA, dB and no dW stand in the backward
+// body.
 TEST(Layer, FrozenWeightsCostNothing) {
   const auto products = [](bool train_weights) {
-    const auto graph = build_graph(model_inputs(DType::kF32),
-                                   [&](Graph& g, const std::vector<Value>& v) {
-                                     std::vector<Value> wrt;
-                                     for (size_t i = 2; i < v.size(); i += 4) {
-                                       wrt.insert(wrt.end(), {v[i + 2], v[i + 3]});
-                                       if (train_weights) wrt.push_back(v[i + 1]);
-                                     }
-                                     return gradients(scanned(g, v)[0], wrt);
-                                   });
+    const auto graph =
+        build_graph(model_inputs(DType::kF32), [&](Graph& g, const std::vector<Value>& v) {
+          std::vector<Value> wrt;
+          for (size_t i = 2; i < v.size(); i += 4) {
+            wrt.insert(wrt.end(), {v[i + 2], v[i + 3]});
+            if (train_weights) wrt.push_back(v[i + 1]);
+          }
+          return gradients(scanned(g, v)[0], wrt);
+        });
     return count_ops(*eliminate_dead_code(*graph), kDotGeneral);
   };
   EXPECT_EQ(products(false), 2);

@@ -99,8 +99,12 @@ TEST(Linear, AddsTheLowRankTermBeforeTheOneRounding) {
   const Tensor x = Tensor::of<float>({1, 1}, {1}).as(DType::kBF16);
   const Tensor w = Tensor::of<float>({1, 1}, {256}).as(DType::kBF16);
   // 256 + 0.75 + 0.75 rounds to 258; 256 + 0.75 alone, rounded first, stays 256.
-  const std::vector<Tensor> in{x, w, Tensor::of<float>({1}, {0.75F}), Tensor::of<float>({1, 1}, {1}),
-                               Tensor::of<float>({1, 1}, {1}), f32_scalar(0.75F)};
+  const std::vector<Tensor> in{x,
+                               w,
+                               Tensor::of<float>({1}, {0.75F}),
+                               Tensor::of<float>({1, 1}, {1}),
+                               Tensor::of<float>({1, 1}, {1}),
+                               f32_scalar(0.75F)};
   const Tensor y = evaluate(in, build_of({true, true}))[0];
   EXPECT_EQ(y.dtype(), DType::kBF16);
   EXPECT_EQ(numbers(y)[0], 258);
@@ -128,14 +132,14 @@ TEST(Linear, ComputesNoGradientThatIsNotAskedFor) {
     EXPECT_EQ(counts.input_grads, grads) << ::testing::PrintToString(wrt);
     EXPECT_EQ(counts.products, dots) << ::testing::PrintToString(wrt);
   };
-  expect({}, {0}, 1, 0);                                // frozen weight: no dW
-  expect({}, {1}, 0, 1);                                // first layer: no dx
-  expect({false, true}, {2, 3}, 0, 3);                  // A, B alone: v, dA, dB
-  expect({false, true}, {3}, 0, 1);                     // B alone: dB
-  expect({false, true}, {0, 2, 3}, 1, 2);               // v comes from the input's gradient
-  expect({false, true}, {0, 1, 2, 3}, 1, 3);            // full fine-tuning of an adapted layer
-  expect({false, true, true}, {0, 5}, 1, 0);            // dropout before A
-  expect({true, false}, {2}, 0, 0);                     // a bias alone is a sum
+  expect({}, {0}, 1, 0);                      // frozen weight: no dW
+  expect({}, {1}, 0, 1);                      // first layer: no dx
+  expect({false, true}, {2, 3}, 0, 3);        // A, B alone: v, dA, dB
+  expect({false, true}, {3}, 0, 1);           // B alone: dB
+  expect({false, true}, {0, 2, 3}, 1, 2);     // v comes from the input's gradient
+  expect({false, true}, {0, 1, 2, 3}, 1, 3);  // full fine-tuning of an adapted layer
+  expect({false, true, true}, {0, 5}, 1, 0);  // dropout before A
+  expect({true, false}, {2}, 0, 0);           // a bias alone is a sum
 }
 
 TEST(Linear, ErrorsNameTheOperationAndBothShapes) {
@@ -144,9 +148,9 @@ TEST(Linear, ErrorsNameTheOperationAndBothShapes) {
   };
   EXPECT_THAT(error({random_tensor({2, 3}, 1), random_tensor({4, 5}, 2)}, {}),
               AllOf(HasSubstr("linear"), HasSubstr("f64[2, 3]"), HasSubstr("f64[4, 5]")));
-  EXPECT_THAT(error({random_tensor({2, 5}, 1), random_tensor({4, 5}, 2), random_tensor({5}, 3)},
-                    {true}),
-              AllOf(HasSubstr("bias must be f64[4]"), HasSubstr("f64[5]")));
+  EXPECT_THAT(
+      error({random_tensor({2, 5}, 1), random_tensor({4, 5}, 2), random_tensor({5}, 3)}, {true}),
+      AllOf(HasSubstr("bias must be f64[4]"), HasSubstr("f64[5]")));
   std::vector<Tensor> lora = operands_of({false, true}, {2, 5}, 4, 2);
   lora[3] = random_tensor({4, 3}, 9);
   EXPECT_THAT(error(lora, {false, true}),
@@ -157,8 +161,7 @@ TEST(Linear, RefusesAGradientThroughTheLowRankProduct) {
   const std::vector<Tensor> in = operands_of({false, true}, {2, 5}, 4, 2);
   EXPECT_THAT(error_of([&] {
                 build_graph(in, [](Graph& g, const std::vector<Value>& v) {
-                  const std::vector<Value> results =
-                      g.add(kLinear, v, {{"has_lora", true}});
+                  const std::vector<Value> results = g.add(kLinear, v, {{"has_lora", true}});
                   return gradients(reduce_sum(results[1], {0, 1}), std::vector{v[0]});
                 });
               }),

@@ -23,8 +23,8 @@ Problem problem(int64_t rows, int64_t width, int64_t vocabulary, DType dtype = D
   for (int64_t n = 0; n < rows; ++n) {
     targets.push_back(n % 5 == 3 ? -100 : static_cast<int32_t>((n * 7 + 1) % vocabulary));
   }
-  return {random_tensor({rows, width}, 1, 2, dtype), random_tensor({vocabulary, width}, 2, 1, dtype),
-          Tensor::of<int32_t>({rows}, targets),
+  return {random_tensor({rows, width}, 1, 2, dtype),
+          random_tensor({vocabulary, width}, 2, 1, dtype), Tensor::of<int32_t>({rows}, targets),
           random_tensor({rows}, 3, 1, dtype == DType::kF64 ? dtype : DType::kF32)};
 }
 
@@ -88,10 +88,9 @@ TEST(CrossEntropy, EqualsPlainLoops) {
           });
       expect_close(plain[0], {expected.loss}, 1e-12);
       expect_close(plain[1], expected.nll, 1e-13);
-      const std::vector<Tensor> all =
-          evaluate(p.inputs(), [&](Graph& g, const std::vector<Value>& in) {
-            return with_grad(g, in, softcap);
-          });
+      const std::vector<Tensor> all = evaluate(
+          p.inputs(),
+          [&](Graph& g, const std::vector<Value>& in) { return with_grad(g, in, softcap); });
       expect_same_bytes(all[0], plain[0], "loss");
       expect_same_bytes(all[1], plain[1], "nll");
       expect_close(all[2], expected.dh, 1e-12, "dh");
@@ -116,10 +115,8 @@ TEST(CrossEntropy, LowPrecisionComputesInF32) {
 TEST(CrossEntropy, LargeLogitsStayFinite) {
   Problem p = problem(4, 3, 6);
   for (int64_t i = 0; i < p.h.elements(); ++i) p.h.data<double>()[i] *= 1e4;
-  for (const Tensor& tensor :
-       evaluate(p.inputs(), [](Graph& g, const std::vector<Value>& in) {
-         return with_grad(g, in, 0);
-       })) {
+  for (const Tensor& tensor : evaluate(
+           p.inputs(), [](Graph&g, const std::vector<Value>&in) { return with_grad(g, in, 0); })) {
     for (const double x : numbers(tensor)) EXPECT_TRUE(std::isfinite(x));
   }
 }
@@ -128,9 +125,8 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
 TEST(CrossEntropy, IgnoresRowsWithANegativeTarget) {
   Problem p = problem(8, 4, 6);
   const auto results = [&] {
-    return evaluate(p.inputs(), [](Graph& g, const std::vector<Value>& in) {
-      return with_grad(g, in, 0);
-    });
+    return evaluate(p.inputs(),
+                    [](Graph& g, const std::vector<Value>& in) { return with_grad(g, in, 0); });
   };
   const std::vector<Tensor> before = results();
   p.h = p.h.clone();
@@ -151,13 +147,12 @@ TEST(CrossEntropy, Gradients) {
 }
 
 std::unique_ptr<Graph> training_graph(bool train_head, double factor) {
-  return merge_common_subexpressions(*build_graph(
-      problem(6, 3, 5).inputs(), [=](Graph& g, const std::vector<Value>& in) {
+  return merge_common_subexpressions(
+      *build_graph(problem(6, 3, 5).inputs(), [=](Graph& g, const std::vector<Value>& in) {
         const Value loss = loss_of()(g, in)[0];
         std::vector<Value> trained{in[0]};
         if (train_head) trained.push_back(in[1]);
-        std::vector<Value> results =
-            gradients(factor == 1 ? loss : loss * factor, trained);
+        std::vector<Value> results = gradients(factor == 1 ? loss : loss * factor, trained);
         results.push_back(loss);
         return results;
       }));

@@ -40,8 +40,7 @@ struct AttentionProblem {
                                 s32_scalar(window),
                                 s32_scalar(query_offset)};
     if (sinks) {
-      tensors.push_back(
-          random_tensor({heads}, 4, 1, dtype == DType::kF64 ? dtype : DType::kF32));
+      tensors.push_back(random_tensor({heads}, 4, 1, dtype == DType::kF64 ? dtype : DType::kF32));
     }
     return tensors;
   }
@@ -54,9 +53,9 @@ struct AttentionProblem {
 };
 
 inline std::vector<Value> attend(const AttentionProblem& p, const std::vector<Value>& in) {
-  const AttentionResult r = attention(in[0], in[1], in[2], {in[3], in[4], in[5], in[6]},
-                                      {.scale = p.scale, .softcap = p.softcap},
-                                      p.sinks ? in[7] : Value());
+  const AttentionResult r =
+      attention(in[0], in[1], in[2], {in[3], in[4], in[5], in[6]},
+                {.scale = p.scale, .softcap = p.softcap}, p.sinks ? in[7] : Value());
   return {r.out, r.lse, r.max_logit};
 }
 
@@ -65,8 +64,13 @@ struct NaiveAttention {
   double max_logit = -std::numeric_limits<double>::infinity();
 
   NaiveAttention(const AttentionProblem& p, const std::vector<Tensor>& in, const Tensor& d_out)
-      : p_(p), q_(numbers(in[0])), k_(numbers(in[1])), v_(numbers(in[2])), g_(numbers(d_out)),
-        query_segments_(in[3].data<int32_t>()), key_segments_(in[4].data<int32_t>()),
+      : p_(p),
+        q_(numbers(in[0])),
+        k_(numbers(in[1])),
+        v_(numbers(in[2])),
+        g_(numbers(d_out)),
+        query_segments_(in[3].data<int32_t>()),
+        key_segments_(in[4].data<int32_t>()),
         sinks_(p.sinks ? numbers(in[7]) : std::vector<double>()) {
     out.resize(g_.size());
     lse.resize(static_cast<size_t>(p.batch * p.heads * p.queries));
@@ -94,7 +98,9 @@ struct NaiveAttention {
     const int64_t group = h / (p_.heads / p_.key_heads);
     const int64_t q0 = ((b * p_.queries + i) * p_.heads + h) * p_.width;
     const int64_t o0 = ((b * p_.queries + i) * p_.heads + h) * p_.value_width;
-    const auto k0 = [&](int64_t j) { return ((b * p_.keys + j) * p_.key_heads + group) * p_.width; };
+    const auto k0 = [&](int64_t j) {
+      return ((b * p_.keys + j) * p_.key_heads + group) * p_.width;
+    };
     const auto v0 = [&](int64_t j) {
       return ((b * p_.keys + j) * p_.key_heads + group) * p_.value_width;
     };

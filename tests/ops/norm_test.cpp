@@ -38,8 +38,8 @@ TEST(RmsNorm, EqualsPlainLoops) {
     const Tensor x = random_tensor(shape, 1, 3);
     for (const double offset : {0.0, 1.0}) {
       const RmsNormOptions options{.eps = 1e-2, .offset = offset};
-      expect_close(evaluate({x, w}, norm_of(options))[0],
-                   naive(x, w.data<double>(), 1e-2, offset), 1e-13);
+      expect_close(evaluate({x, w}, norm_of(options))[0], naive(x, w.data<double>(), 1e-2, offset),
+                   1e-13);
     }
     expect_close(evaluate({x}, norm_of({.eps = 1e-2}))[0], naive(x, nullptr, 1e-2, 0), 1e-13);
   }
@@ -58,13 +58,13 @@ TEST(RmsNorm, Gradients) {
 
 TEST(RmsNorm, ComputesTheWeightsGradientOnlyIfAsked) {
   const auto graph = [](std::vector<size_t> wrt) {
-    return build_graph({random_tensor({3, 4}, 1), random_tensor({4}, 2)},
-                       [&](Graph&, const std::vector<Value>& in) {
-                         std::vector<Value> variables;
-                         for (const size_t i : wrt) variables.push_back(in[i]);
-                         return gradients(reduce_sum(rms_norm(in[0], in[1], {}), {0, 1}),
-                                          variables);
-                       });
+    return build_graph(
+        {random_tensor({3, 4}, 1), random_tensor({4}, 2)},
+        [&](Graph&, const std::vector<Value>& in) {
+          std::vector<Value> variables;
+          for (const size_t i : wrt) variables.push_back(in[i]);
+          return gradients(reduce_sum(rms_norm(in[0], in[1], {}), {0, 1}), variables);
+        });
   };
   const auto asked = [](const Graph& g) {
     for (const Node& node : g.nodes()) {
@@ -77,8 +77,8 @@ TEST(RmsNorm, ComputesTheWeightsGradientOnlyIfAsked) {
   EXPECT_TRUE(asked(*graph({0, 1})));
 }
 
-// x = (1, 1, 1, 1.015625) has the root mean square 1.00393: the normalised values, their rounding to
-// bf16, and the product with w = 1.5 then rounded differ from the product rounded once.
+// x = (1, 1, 1, 1.015625) has the root mean square 1.00393: the normalised values, their rounding
+// to bf16, and the product with w = 1.5 then rounded differ from the product rounded once.
 TEST(RmsNorm, RoundsWhereTheModelFamilyRounds) {
   const std::vector<float> values{1.0F, 1.0F, 1.0F, 1.015625F};
   const std::vector<float> weights{1.5078125F, 1.25F, 1.7578125F, 1.2578125F};

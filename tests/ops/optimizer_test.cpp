@@ -64,9 +64,9 @@ TEST(AdamW, LeavesTheStateAsItWasWhereTheStepIsNotFinite) {
 TEST(AdamW, Errors) {
   std::vector<Tensor> in = operands({2, 3}, DType::kF32, true);
   in[3] = random_tensor({3, 2}, 4, 1, DType::kF32);
-  EXPECT_THAT(error_of([&] { build_graph(in, step_of(kOptions)); }),
-              AllOf(HasSubstr("adamw"), HasSubstr("gradient must be f32[2, 3]"),
-                    HasSubstr("f32[3, 2]")));
+  EXPECT_THAT(
+      error_of([&] { build_graph(in, step_of(kOptions)); }),
+      AllOf(HasSubstr("adamw"), HasSubstr("gradient must be f32[2, 3]"), HasSubstr("f32[3, 2]")));
   in = operands({2}, DType::kF32, true);
   in[0] = in[0].as(DType::kBF16);
   EXPECT_THAT(error_of([&] { build_graph(in, step_of(kOptions)); }), HasSubstr("must be f32"));

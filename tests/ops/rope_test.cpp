@@ -66,9 +66,9 @@ TEST(Rope, EqualsPlainLoops) {
 
 TEST(Rope, Gradients) {
   for (const Case& form : kCases) {
-    expect_gradients({random_tensor({2, 3, 2, form.head_dim}, 1), positions(),
-                      frequencies(form.rotated)},
-                     rope_of(form.interleaved), {0});
+    expect_gradients(
+        {random_tensor({2, 3, 2, form.head_dim}, 1), positions(), frequencies(form.rotated)},
+        rope_of(form.interleaved), {0});
   }
 }
 
@@ -79,9 +79,8 @@ TEST(Rope, TheInverseRotatesBack) {
         {x, positions(), frequencies(form.rotated)}, [&](Graph& g, const std::vector<Value>& in) {
           const RopeTable table = rope_table(in[1], in[2], 1);
           const Value y = rope(in[0], table, form.interleaved);
-          return std::vector<Value>{
-              g.add1(kRope, {y, table.cos, table.sin},
-                     {{"interleaved", form.interleaved}, {"inverse", true}})};
+          return std::vector<Value>{g.add1(kRope, {y, table.cos, table.sin},
+                                           {{"interleaved", form.interleaved}, {"inverse", true}})};
         })[0];
     expect_close(back, numbers(x), 1e-14);
   }
@@ -105,16 +104,16 @@ TEST(Rope, ScoresDependOnDistanceAlone) {
 }
 
 TEST(Rope, Errors) {
-  EXPECT_THAT(error_of([] {
-                build_graph({random_tensor({2, 3, 2, 4}, 1), positions(), frequencies(6)},
-                            rope_of(false));
-              }),
-              AllOf(HasSubstr("rope"), HasSubstr("f64[2, 3, 2, 4]"), HasSubstr("f64[2, 3, 3]")));
-  EXPECT_THAT(error_of([] {
-                build_graph({random_tensor({2, 4, 2, 6}, 1), positions(), frequencies(6)},
-                            rope_of(false));
-              }),
-              AllOf(HasSubstr("f64[2, 4, 2, 6]"), HasSubstr("f64[2, 3, 3]")));
+  EXPECT_THAT(
+      error_of([] {
+        build_graph({random_tensor({2, 3, 2, 4}, 1), positions(), frequencies(6)}, rope_of(false));
+      }),
+      AllOf(HasSubstr("rope"), HasSubstr("f64[2, 3, 2, 4]"), HasSubstr("f64[2, 3, 3]")));
+  EXPECT_THAT(
+      error_of([] {
+        build_graph({random_tensor({2, 4, 2, 6}, 1), positions(), frequencies(6)}, rope_of(false));
+      }),
+      AllOf(HasSubstr("f64[2, 4, 2, 6]"), HasSubstr("f64[2, 3, 3]")));
   EXPECT_THAT(error_of([] {
                 build_graph({random_tensor({2, 3, 2, 6}, 1), positions(), frequencies(6)},
                             [](Graph& g, const std::vector<Value>& in) {
