@@ -13,7 +13,8 @@ namespace {
 std::string file_key(const std::string& variable) {
   const bool is_a = variable.ends_with(".lora_A");
   GRAFT_CHECK(is_a || variable.ends_with(".lora_B"));
-  return adapter_key(variable.substr(0, variable.size() - 7), is_a ? AdapterPart::kA : AdapterPart::kB);
+  return adapter_key(variable.substr(0, variable.size() - 7),
+                     is_a ? AdapterPart::kA : AdapterPart::kB);
 }
 
 std::string variable_name(const AdapterKey& key) {
@@ -51,7 +52,8 @@ Tensor initial_adapter_value(const VariableSpec& variable, uint64_t seed) {
 AdapterConfig read_adapter_folder_config(const std::filesystem::path& folder) {
   const std::filesystem::path config = folder / "adapter_config.json";
   if (!std::filesystem::exists(config)) {
-    throw Error("the folder has no adapter_config.json", folder.string(), "give a PEFT adapter folder");
+    throw Error("the folder has no adapter_config.json", folder.string(),
+                "give a PEFT adapter folder");
   }
   return read_adapter_config(config);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Adapters as files: a folder with adapter_config.json and adapter_model.safetensors, in PEFT's format.
+// Adapters as files: a folder with adapter_config.json and adapter_model.safetensors, in PEFT's
+// format.
 
 #include <filesystem>
 #include <map>
@@ -12,13 +13,13 @@ namespace graft {
 
 using NamedTensors = std::map<std::string, Tensor>;  // by variable name ("....lora_A")
 
-// A fresh adapter as PEFT begins one: A uniform in +-1/sqrt(in) (Kaiming with a = sqrt(5)), B zero. The
-// numbers depend on the seed and the variable's name alone.
+// A fresh adapter as PEFT begins one: A uniform in +-1/sqrt(in) (Kaiming with a = sqrt(5)), B zero.
+// The numbers depend on the seed and the variable's name alone.
 Tensor initial_adapter_value(const VariableSpec& variable, uint64_t seed);
 
-// The weights of an adapter folder for a plan, in f32, whatever float type they are stored in. Raises
-// Error naming every key that is missing, unexpected or of another shape, or holds a value that is not
-// finite.
+// The weights of an adapter folder for a plan, in f32, whatever float type they are stored in.
+// Raises Error naming every key that is missing, unexpected or of another shape, or holds a value
+// that is not finite.
 NamedTensors load_adapter(const std::filesystem::path& folder, const AdapterPlan& plan);
 
 AdapterConfig read_adapter_folder_config(const std::filesystem::path& folder);

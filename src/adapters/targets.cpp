@@ -12,7 +12,8 @@ std::regex compile(const std::string& pattern, const std::string& key) {
   try {
     return std::regex(pattern, std::regex::ECMAScript);
   } catch (const std::regex_error& error) {
-    throw Error(fmt::format("\"{}\" is not a valid regular expression: {}", pattern, error.what()), key);
+    throw Error(fmt::format("\"{}\" is not a valid regular expression: {}", pattern, error.what()),
+                key);
   }
 }
 
@@ -122,10 +123,16 @@ AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearM
     site.dropout = config.lora_dropout;
     plan.sites.emplace(module.name, site);
     ++plan.modules_per_target[*target];
-    plan.variables.push_back({module.name + ".lora_A", VariableKind::kAdapter, DType::kF32,
-                              {site.rank, module.in}, {"lora_rank", module.in_axis}});
-    plan.variables.push_back({module.name + ".lora_B", VariableKind::kAdapter, DType::kF32,
-                              {module.out, site.rank}, {module.out_axis, "lora_rank"}});
+    plan.variables.push_back({module.name + ".lora_A",
+                              VariableKind::kAdapter,
+                              DType::kF32,
+                              {site.rank, module.in},
+                              {"lora_rank", module.in_axis}});
+    plan.variables.push_back({module.name + ".lora_B",
+                              VariableKind::kAdapter,
+                              DType::kF32,
+                              {module.out, site.rank},
+                              {module.out_axis, "lora_rank"}});
   }
   for (const std::string& suffix : config.target_modules.suffixes) {
     if (!plan.modules_per_target.contains(suffix)) plan.unmatched_targets.push_back(suffix);

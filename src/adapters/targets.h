@@ -25,13 +25,16 @@ struct AdapterPlan {
 };
 
 // Rules:
-// - a list matches a module whose name is the entry or ends in "." + entry; one expression must match the
+// - a list matches a module whose name is the entry or ends in "." + entry; one expression must
+// match the
 //   whole name; "all-linear" matches every linear layer but the head;
 // - exclude_modules, of the same forms, takes modules out again;
 // - layers_to_transform keeps only those layer numbers;
-// - the first entry of rank_pattern / alpha_pattern that matches (.*\.)?(pattern)$ overrides r / lora_alpha;
+// - the first entry of rank_pattern / alpha_pattern that matches (.*\.)?(pattern)$ overrides r /
+// lora_alpha;
 // - the scale is alpha / r, or alpha / sqrt(r) with use_rslora.
-// Raises Error for an invalid expression or number; that nothing matched is for the caller to judge.
+// Raises Error for an invalid expression or number; that nothing matched is for the caller to
+// judge.
 AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearModule>& modules);
 
 }  // namespace graft

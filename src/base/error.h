@@ -1,9 +1,9 @@
 #pragma once
 // Errors that a user can act on.
 //
-// A user's mistake (a bad file, key, shape, value) raises graft::Error, which says three things: what is
-// wrong, where (file, line, key, tensor), and what to do about it. It is caught once, in main(). A
-// programmer's mistake is an assertion: GRAFT_CHECK.
+// A user's mistake (a bad file, key, shape, value) raises graft::Error, which says three things:
+// what is wrong, where (file, line, key, tensor), and what to do about it. It is caught once, in
+// main(). A programmer's mistake is an assertion: GRAFT_CHECK.
 //
 //   throw Error("tensor \"lm_head.weight\" ends beyond the file", path, "download the file again");
 //   throw Error("learning_rate must be positive, not -1", "recipe.yaml:12");
@@ -40,7 +40,7 @@ namespace internal {
 
 // Asserts what only a fault in graft itself could break; kept in release builds. The message, a fmt
 // format string with arguments, is optional.
-#define GRAFT_CHECK(condition, ...)                                         \
-  ((condition) ? void(0)                                                    \
+#define GRAFT_CHECK(condition, ...)                                              \
+  ((condition) ? void(0)                                                         \
                : ::graft::internal::check_failed(__FILE__, __LINE__, #condition, \
                                                  ::fmt::format("" __VA_ARGS__)))

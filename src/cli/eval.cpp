@@ -38,7 +38,8 @@ void evaluate(Options& options) {
   if (data.largest_id >= model.state.config.vocab_size) {
     throw Error(fmt::format("token id {} is beyond the embedding's {} rows", data.largest_id,
                             model.state.config.vocab_size),
-                fmt::format("{}:{}", data.name, data.largest_id_line), "use the model's own tokenizer");
+                fmt::format("{}:{}", data.name, data.largest_id_line),
+                "use the model's own tokenizer");
   }
 
   StepOptions step;
@@ -59,9 +60,10 @@ void evaluate(Options& options) {
                 {"examples", data.trained_examples}});
     return;
   }
-  print_text(fmt::format("loss {:.6f} nats a token, perplexity {:.4f}; {} trained tokens of {} in {} examples\n",
-                         result.loss(), std::exp(result.loss()), result.trained_tokens, result.tokens,
-                         data.trained_examples));
+  print_text(fmt::format(
+      "loss {:.6f} nats a token, perplexity {:.4f}; {} trained tokens of {} in {} examples\n",
+      result.loss(), std::exp(result.loss()), result.trained_tokens, result.tokens,
+      data.trained_examples));
 }
 
 }  // namespace
@@ -70,12 +72,18 @@ void add_eval_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("eval", "Measure the loss of a model on a data file");
   add_model_options(*command, options->model);
-  command->add_option("--data", options->data.train, "JSONL, JSON, CSV or Parquet, as for training")->required();
-  command->add_option("--format", options->format, "As data.format of a recipe")->capture_default_str();
-  command->add_option("--train-on", options->train_on, "As data.train_on of a recipe")->capture_default_str();
-  command->add_option("--max-length", options->data.max_length, "Tokens of a row")->capture_default_str();
-  command->add_option("--on-too-long", options->on_too_long, "drop, truncate or error")->capture_default_str();
-  command->add_option("--chat-template", options->data.chat_template, "A Jinja file instead of the model's own");
+  command->add_option("--data", options->data.train, "JSONL, JSON, CSV or Parquet, as for training")
+      ->required();
+  command->add_option("--format", options->format, "As data.format of a recipe")
+      ->capture_default_str();
+  command->add_option("--train-on", options->train_on, "As data.train_on of a recipe")
+      ->capture_default_str();
+  command->add_option("--max-length", options->data.max_length, "Tokens of a row")
+      ->capture_default_str();
+  command->add_option("--on-too-long", options->on_too_long, "drop, truncate or error")
+      ->capture_default_str();
+  command->add_option("--chat-template", options->data.chat_template,
+                      "A Jinja file instead of the model's own");
   command->add_option("--template-variables", options->data.template_variables, "A JSON object");
   command->add_option("--date", options->data.template_date, "YYYY-MM-DD that templates see");
   command->add_option("--batch-size", options->batch_size, "Rows at a time")

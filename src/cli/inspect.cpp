@@ -92,7 +92,8 @@ Json inspect_adapter(const fs::path& path) {
   std::set<std::string> modules;
   for (const Json& t : tensors) {
     parameters += element_count(t["shape"].get<Shape>());
-    if (const auto key = parse_adapter_key(t["name"].get<std::string>())) modules.insert(key->module);
+    if (const auto key = parse_adapter_key(t["name"].get<std::string>()))
+      modules.insert(key->module);
   }
   return {{"kind", "adapter"},
           {"path", path.string()},
@@ -111,7 +112,8 @@ Json inspect_run(const fs::path& path) {
     std::ifstream lines(path / "metrics.jsonl");
     int64_t number = 0;
     for (std::string line; std::getline(lines, line);) {
-      const nlohmann::json row = parse_json(line, fmt::format("{}:{}", (path / "metrics.jsonl").string(), ++number));
+      const nlohmann::json row =
+          parse_json(line, fmt::format("{}:{}", (path / "metrics.jsonl").string(), ++number));
       j[row.contains("eval_loss") ? "last_evaluation" : "last_step"] = row;
     }
   }
@@ -145,10 +147,12 @@ Json inspect(const fs::path& path) {
   if (fs::exists(path / "recipe.resolved.yaml")) return inspect_run(path);
   if (fs::exists(path / "config.json")) return inspect_model_folder(path);
   if (path.extension() == ".safetensors") {
-    return {{"kind", "safetensors"}, {"path", path.string()}, {"tensors", safetensors_tensors(path)}};
+    return {
+        {"kind", "safetensors"}, {"path", path.string()}, {"tensors", safetensors_tensors(path)}};
   }
   throw Error("this is no model, GGUF, adapter or run", path.string(),
-              "give a folder with config.json, adapter_config.json or recipe.resolved.yaml, or a .gguf file");
+              "give a folder with config.json, adapter_config.json or recipe.resolved.yaml, or a "
+              ".gguf file");
 }
 
 // For a person: values a line each, long tables shortened.
@@ -158,12 +162,15 @@ std::string for_a_person(const Json& j) {
     if (key == "tensors") {
       size_t bytes = 0;
       for (const Json& t : value) bytes += t["bytes"].get<size_t>();
-      text += fmt::format("tensors: {} ({:.1f} MB)\n", value.size(), static_cast<double>(bytes) / 1e6);
+      text +=
+          fmt::format("tensors: {} ({:.1f} MB)\n", value.size(), static_cast<double>(bytes) / 1e6);
     } else if (value.is_object()) {
       text += key + ":\n";
-      for (const auto& [inner, v] : value.items()) text += fmt::format("  {}: {}\n", inner, v.dump());
+      for (const auto& [inner, v] : value.items())
+        text += fmt::format("  {}: {}\n", inner, v.dump());
     } else {
-      text += fmt::format("{}: {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+      text +=
+          fmt::format("{}: {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
   return text;

@@ -23,7 +23,8 @@ Tensor read_tokens(const SafetensorsFile& file, const std::string& name, const S
   if (!file.contains(name)) return {};
   const Tensor t = file.tensor(name);
   if (!is_integer(t.dtype())) {
-    throw Error(fmt::format("tensor \"{}\" is {}, not integers", name, dtype_name(t.dtype())), path);
+    throw Error(fmt::format("tensor \"{}\" is {}, not integers", name, dtype_name(t.dtype())),
+                path);
   }
   if (!shape.empty() && t.shape() != shape) {
     throw Error(fmt::format("tensor \"{}\" has shape {}, input_ids asks for {}", name,
@@ -40,12 +41,15 @@ ScoreInput read_input(const std::string& path, int64_t vocabulary) {
   input.ids = read_tokens(file, "input_ids", {}, path);
   const Shape shape = input.ids.shape();
   if (shape.size() != 2 || input.ids.elements() == 0) {
-    throw Error(fmt::format("tensor \"input_ids\" has shape {}, not [batch, tokens]", to_string(shape)), path);
+    throw Error(
+        fmt::format("tensor \"input_ids\" has shape {}, not [batch, tokens]", to_string(shape)),
+        path);
   }
   for (int32_t id : input.ids.span<int32_t>()) {
     if (id < 0 || id >= vocabulary) {
-      throw Error(fmt::format("tensor \"input_ids\" holds {}; the embedding has {} rows", id, vocabulary),
-                  path);
+      throw Error(
+          fmt::format("tensor \"input_ids\" holds {}; the embedding has {} rows", id, vocabulary),
+          path);
     }
   }
   input.lengths = read_tokens(file, "lengths", {shape[0]}, path);
@@ -55,8 +59,9 @@ ScoreInput read_input(const std::string& path, int64_t vocabulary) {
   if (input.labels.defined()) {
     for (int32_t label : input.labels.span<int32_t>()) {
       if (label != kIgnoredLabel && (label < 0 || label >= vocabulary)) {
-        throw Error(fmt::format("tensor \"labels\" holds {}; the embedding has {} rows", label, vocabulary),
-                    path, "labels are token ids, or -100");
+        throw Error(
+            fmt::format("tensor \"labels\" holds {}; the embedding has {} rows", label, vocabulary),
+            path, "labels are token ids, or -100");
       }
     }
   }
@@ -78,13 +83,17 @@ void write_logits(const Options& options) {
 
 void add_logits_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("logits", "Write the logits of token ids in a safetensors file");
+  CLI::App* command =
+      app.add_subcommand("logits", "Write the logits of token ids in a safetensors file");
   add_model_options(*command, options->model);
   command
-      ->add_option("--input", options->input,
-                   "safetensors: input_ids [B, S]; optional lengths [B], segment_ids, position_ids, labels")
+      ->add_option(
+          "--input", options->input,
+          "safetensors: input_ids [B, S]; optional lengths [B], segment_ids, position_ids, labels")
       ->required();
-  command->add_option("--output", options->output, "safetensors: logits f32 [B, S, V], and loss [1] of labels")
+  command
+      ->add_option("--output", options->output,
+                   "safetensors: logits f32 [B, S, V], and loss [1] of labels")
       ->required();
   command->callback([options] { write_logits(*options); });
 }

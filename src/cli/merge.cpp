@@ -32,7 +32,8 @@ void add_merge_command(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("merge", "Fold an adapter into its base model");
-  command->add_option("--model", options->model, "A Hugging Face folder, or a .gguf file")->required();
+  command->add_option("--model", options->model, "A Hugging Face folder, or a .gguf file")
+      ->required();
   command->add_option("--adapter", options->adapter, "A PEFT adapter folder")->required();
   command->add_option("--output", options->output, "The Hugging Face folder to write")->required();
   command->callback([options] { merge(options->model, options->adapter, options->output); });

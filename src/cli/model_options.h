@@ -1,5 +1,6 @@
 #pragma once
-// The options that every command which runs a model shares: --model, --adapter, --executor, --dtype,
+// The options that every command which runs a model shares: --model, --adapter, --executor,
+// --dtype,
 // --threads.
 
 #include <memory>

@@ -16,7 +16,8 @@ void add_train_command(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "Fine-tune a model as a recipe says");
-  command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")->required();
+  command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")
+      ->required();
   command->add_option("OVERRIDES", options->overrides, "key=value, as in training.max_steps=10");
   command->callback([options] { run_training(load_recipe(options->recipe, options->overrides)); });
 }

@@ -150,15 +150,26 @@ double checked_alpha(const JsonObject& object, std::string_view key, double alph
   return alpha;
 }
 
-void read_patterns(const JsonObject& config, AdapterConfig& result) {
+// The keys of one object of the file in their own order, which decides between patterns; `json`
+// sorts.
+std::vector<std::string> keys_in_order(std::string_view text, const char* object) {
+  std::vector<std::string> keys;
+  const auto document = nlohmann::ordered_json::parse(text);
+  for (const auto& [key, value] : document.at(object).items()) keys.push_back(key);
+  return keys;
+}
+
+void read_patterns(std::string_view text, const JsonObject& config, AdapterConfig& result) {
   if (const auto ranks = config.optional_object("rank_pattern")) {
-    for (const std::string& key : ranks->keys()) {
-      result.rank_pattern[key] = checked_rank(*ranks, key, ranks->required<int64_t>(key));
+    for (const std::string& key : keys_in_order(text, "rank_pattern")) {
+      result.rank_pattern.emplace_back(key,
+                                       checked_rank(*ranks, key, ranks->required<int64_t>(key)));
     }
   }
   if (const auto alphas = config.optional_object("alpha_pattern")) {
-    for (const std::string& key : alphas->keys()) {
-      result.alpha_pattern[key] = checked_alpha(*alphas, key, alphas->required<double>(key));
+    for (const std::string& key : keys_in_order(text, "alpha_pattern")) {
+      result.alpha_pattern.emplace_back(key,
+                                        checked_alpha(*alphas, key, alphas->required<double>(key)));
     }
   }
 }
@@ -219,7 +230,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& nam
   result.layers_to_transform = read_list<int64_t>(config, "layers_to_transform");
   result.layers_pattern =
       read_list<std::string>(config, "layers_pattern").value_or(std::vector<std::string>{});
-  read_patterns(config, result);
+  read_patterns(text, config, result);
   check_combination(config, result);
   return result;
 }
@@ -260,16 +271,19 @@ std::string format_adapter_config(const AdapterConfig& config) {
   document["target_modules"] = modules_json(config.target_modules);
   document["exclude_modules"] = modules_json(config.exclude_modules);
   document["layers_to_transform"] = or_null(config.layers_to_transform);
+  document["rank_pattern"] = document["alpha_pattern"] = nullptr;  // below
   document["layers_pattern"] =
       config.layers_pattern.empty() ? json(nullptr) : json(config.layers_pattern);
-  document["rank_pattern"] = json::object();
-  for (const auto& [key, rank] : config.rank_pattern) document["rank_pattern"][key] = rank;
-  document["alpha_pattern"] = json::object();
-  for (const auto& [key, alpha] : config.alpha_pattern) {
-    document["alpha_pattern"][key] = number(alpha);
-  }
-  // As Python's json.dumps(..., indent=2, sort_keys=True): pure ASCII, no newline at the end.
-  return document.dump(2, ' ', true, json::error_handler_t::replace);
+  // As Python's json.dumps(..., indent=2, sort_keys=True): pure ASCII, no newline at the end. Only
+  // the patterns keep their order, which has a meaning.
+  nlohmann::ordered_json sorted = document;
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::object(), alphas = ranks;
+  for (const auto& [key, rank] : config.rank_pattern) ranks[key] = rank;
+  for (const auto& [key, alpha] : config.alpha_pattern)
+    alphas[key] = nlohmann::ordered_json(number(alpha));
+  sorted["rank_pattern"] = std::move(ranks);
+  sorted["alpha_pattern"] = std::move(alphas);
+  return sorted.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void write_adapter_config(const std::filesystem::path& path, const AdapterConfig& config) {

@@ -11,10 +11,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace graft {
@@ -28,6 +28,10 @@ struct ModuleSelection {
   bool empty() const { return suffixes.empty() && !expression; }
 };
 
+// Overrides by pattern, in order: the first that matches a module wins.
+template <typename T>
+using PatternList = std::vector<std::pair<std::string, T>>;
+
 struct AdapterConfig {
   std::optional<std::string> base_model_name_or_path;
   std::optional<std::string> task_type = "CAUSAL_LM";
@@ -39,8 +43,8 @@ struct AdapterConfig {
   ModuleSelection exclude_modules;
   std::optional<std::vector<int64_t>> layers_to_transform;
   std::vector<std::string> layers_pattern;
-  std::map<std::string, int64_t> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
+  PatternList<int64_t> rank_pattern;
+  PatternList<double> alpha_pattern;
 };
 
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& name);

@@ -22,26 +22,27 @@ bool same_tensor(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 std::string Attribute::to_string() const {
-  return std::visit(
-      Overloaded{
-          [](bool v) { return std::string(v ? "true" : "false"); },
-          [](int64_t v) { return std::to_string(v); },
-          [](double v) { return fmt::format("{}", v); },
-          [](const std::string& v) { return fmt::format("\"{}\"", v); },
-          [](const Integers& v) { return fmt::format("[{}]", fmt::join(v, ", ")); },
-          [](DType v) { return std::string(dtype_name(v)); },
-          [](const Tensor& v) {
-            return fmt::format("literal {}{}", dtype_name(v.dtype()), graft::to_string(v.shape()));
-          },
-      },
-      value_);
+  return std::visit(Overloaded{
+                        [](bool v) { return std::string(v ? "true" : "false"); },
+                        [](int64_t v) { return std::to_string(v); },
+                        [](double v) { return fmt::format("{}", v); },
+                        [](const std::string& v) { return fmt::format("\"{}\"", v); },
+                        [](const Integers& v) { return fmt::format("[{}]", fmt::join(v, ", ")); },
+                        [](DType v) { return std::string(dtype_name(v)); },
+                        [](const Tensor& v) {
+                          return fmt::format("literal {}{}", dtype_name(v.dtype()),
+                                             graft::to_string(v.shape()));
+                        },
+                    },
+                    value_);
 }
 
 bool operator==(const Attribute& a, const Attribute& b) {
   if (a.value_.index() != b.value_.index()) return false;
   if (const Tensor* t = a.get<Tensor>()) return same_tensor(*t, *b.get<Tensor>());
   // Doubles by bits, so that -0 and 0 stay apart and NaN equals itself.
-  if (const double* d = a.get<double>()) return std::memcmp(d, b.get<double>(), sizeof(double)) == 0;
+  if (const double* d = a.get<double>())
+    return std::memcmp(d, b.get<double>(), sizeof(double)) == 0;
   return std::visit(
       [&](const auto& v) {
         using T = std::decay_t<decltype(v)>;

@@ -1,6 +1,6 @@
 #pragma once
-// The compile-time constants of an operation: a small ordered map from name to value. Being generic they
-// print, compare and hash in one place.
+// The compile-time constants of an operation: a small ordered map from name to value. Being generic
+// they print, compare and hash in one place.
 //
 //   Attributes{{"axis", 1}, {"keep", true}}.i64("axis")  // 1
 
@@ -47,7 +47,9 @@ class Attributes {
   Attributes(std::initializer_list<std::pair<const std::string, Attribute>> items) : map_(items) {}
 
   bool has(std::string_view name) const;
-  void set(const std::string& name, Attribute value) { map_.insert_or_assign(name, std::move(value)); }
+  void set(const std::string& name, Attribute value) {
+    map_.insert_or_assign(name, std::move(value));
+  }
 
   // An absent name or a value of another type is a fault in graft (GRAFT_CHECK).
   bool flag(std::string_view name) const;  // false when absent

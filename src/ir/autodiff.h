@@ -1,10 +1,10 @@
 #pragma once
 // Reverse-mode differentiation of a graph, with respect to a chosen set of values.
 //
-// Only nodes on a path from a `wrt` value to the differentiated one are visited, and a gradient rule is
-// asked only for the operands that need one: a frozen weight costs no gradient GEMM, and nothing runs
-// backward below the first trained layer. Cotangents of a value used more than once are added in the
-// reverse of graph order, the same inside a scan as unrolled.
+// Only nodes on a path from a `wrt` value to the differentiated one are visited, and a gradient
+// rule is asked only for the operands that need one: a frozen weight costs no gradient GEMM, and
+// nothing runs backward below the first trained layer. Cotangents of a value used more than once
+// are added in the reverse of graph order, the same inside a scan as unrolled.
 //
 //   Value loss = ...;
 //   std::vector<Value> g = gradients(loss, trained, {.remat = Remat::kMinimal});
@@ -35,8 +35,10 @@ struct AutodiffOptions {
 std::vector<Value> gradients(Value of, std::span<const Value> wrt, AutodiffOptions options = {});
 
 // The general form: cotangents of several values are given.
-std::vector<Value> vector_jacobian_product(std::span<const Value> of, std::span<const Value> cotangents,
-                                           std::span<const Value> wrt, AutodiffOptions options = {});
+std::vector<Value> vector_jacobian_product(std::span<const Value> of,
+                                           std::span<const Value> cotangents,
+                                           std::span<const Value> wrt,
+                                           AutodiffOptions options = {});
 
 // What a gradient rule works with.
 class GradientContext {

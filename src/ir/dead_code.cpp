@@ -1,5 +1,5 @@
-// Dead-code elimination, through the interfaces of scans: a result nobody reads goes, with the carries,
-// operands and body nodes that fed it alone.
+// Dead-code elimination, through the interfaces of scans: a result nobody reads goes, with the
+// carries, operands and body nodes that fed it alone.
 
 #include <unordered_set>
 
@@ -73,8 +73,8 @@ Pruned prune_scan(const Node& node, const std::vector<bool>& live) {
   std::unique_ptr<Graph> pruned;
   std::vector<bool> read;
   for (bool changed = true; changed;) {
-    pruned = eliminate_dead_code(
-        *restrict(body, std::vector<bool>(body.inputs().size(), true), keep));
+    pruned =
+        eliminate_dead_code(*restrict(body, std::vector<bool>(body.inputs().size(), true), keep));
     read = inputs_read(*pruned);
     changed = false;
     for (int i = 0; i < layout.carries; ++i) {

@@ -49,12 +49,11 @@ Value Graph::input(std::string name, Type type, VariableKind kind) {
   return Value(this, id);
 }
 
-int Graph::input_index(ValueId id) const {
-  return defining_node(id) < 0 ? result_index(id) : -1;
-}
+int Graph::input_index(ValueId id) const { return defining_node(id) < 0 ? result_index(id) : -1; }
 
 void Graph::output(std::string name, Value value) {
-  GRAFT_CHECK(value.defined() && &value.graph() == this, "output \"{}\" is not of this graph", name);
+  GRAFT_CHECK(value.defined() && &value.graph() == this, "output \"{}\" is not of this graph",
+              name);
   outputs_.push_back({value.id(), std::move(name), -1});
 }
 
@@ -76,8 +75,8 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> operands, Att
   node.scope = scope_;
   std::vector<Type> types;
   for (const Value& operand : operands) {
-    GRAFT_CHECK(operand.defined() && &operand.graph() == this, "{}: an operand is not of this graph",
-                op.name);
+    GRAFT_CHECK(operand.defined() && &operand.graph() == this,
+                "{}: an operand is not of this graph", op.name);
     node.operands.push_back(operand.id());
     types.push_back(operand.type());
   }

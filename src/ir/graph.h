@@ -1,10 +1,11 @@
 #pragma once
 // The graph: a list of operations in execution order over typed values, each defined once.
 //
-// A train step is one Graph: (state, batch, scalars) -> (new state, metrics). Ordinary C++ functions build
-// it through Graph::add, which applies the operation's shape rule and so never admits an ill-typed node;
-// autodiff (ir/autodiff.h) appends its gradient; passes (ir/passes.h) simplify it; an executor runs it.
-// An operation with a body (`scan`) holds it as a Graph of its own: a body reads nothing but its inputs.
+// A train step is one Graph: (state, batch, scalars) -> (new state, metrics). Ordinary C++
+// functions build it through Graph::add, which applies the operation's shape rule and so never
+// admits an ill-typed node; autodiff (ir/autodiff.h) appends its gradient; passes (ir/passes.h)
+// simplify it; an executor runs it. An operation with a body (`scan`) holds it as a Graph of its
+// own: a body reads nothing but its inputs.
 //
 //   Graph g;
 //   Value x = g.input("x", {DType::kF32, {2, 3}});
@@ -70,9 +71,9 @@ struct Call {
 
 class GradientContext;
 
-// An operation. Primitives (ir decomposes no further; StableHLO has them) and composites (which also say
-// how they are made of primitives) are the same struct; each is one constant, defined in src/ops beside
-// its siblings.
+// An operation. Primitives (ir decomposes no further; StableHLO has them) and composites (which
+// also say how they are made of primitives) are the same struct; each is one constant, defined in
+// src/ops beside its siblings.
 struct Op {
   std::string_view name;
   bool primitive = false;
@@ -80,19 +81,20 @@ struct Op {
   // Shape rule: the types of the results. Raises Error naming the operation and the shapes.
   std::vector<Type> (*infer)(const Call& call) = nullptr;
 
-  // Reverse mode: given the cotangents of the results, sets those of the operands. Null: the operation
-  // has no gradient (integers, comparisons), and a request for one is an error.
+  // Reverse mode: given the cotangents of the results, sets those of the operands. Null: the
+  // operation has no gradient (integers, comparisons), and a request for one is an error.
   void (*gradient)(GradientContext& context) = nullptr;
 
   // Composites: the same computation in primitives (possibly through scans). One value a result.
   std::vector<Value> (*decompose)(Graph& graph, std::span<const Value> operands,
                                   const Call& call) = nullptr;
 
-  // Results are kept by the rematerialisation policy `minimal` (they cost a GEMM or more to recompute).
+  // Results are kept by the rematerialisation policy `minimal` (they cost a GEMM or more to
+  // recompute).
   bool expensive = false;
 
-  // A pure operation of the same operands and attributes whose first results equal this one's; where both
-  // stand in a graph, the common-subexpression pass keeps that one alone.
+  // A pure operation of the same operands and attributes whose first results equal this one's;
+  // where both stand in a graph, the common-subexpression pass keeps that one alone.
   const Op* subsumed_by = nullptr;
 };
 
@@ -124,8 +126,8 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   Value input(std::string name, Type type, VariableKind kind = VariableKind::kData);
-  // Names a result. An output that replaces the state of an input (a parameter after its update) donates
-  // it: the executor may write it in place; the types must agree.
+  // Names a result. An output that replaces the state of an input (a parameter after its update)
+  // donates it: the executor may write it in place; the types must agree.
   void output(std::string name, Value value);
   void output(std::string name, Value value, Value replaces_input);
 
@@ -136,14 +138,16 @@ class Graph {
   // For operations of one result.
   Value add1(const Op& op, std::span<const Value> operands, Attributes attributes = {});
   Value add1(const Op& op, std::initializer_list<Value> operands, Attributes attributes = {}) {
-    return add1(op, std::span<const Value>(operands.begin(), operands.size()), std::move(attributes));
+    return add1(op, std::span<const Value>(operands.begin(), operands.size()),
+                std::move(attributes));
   }
 
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   // References to nodes and types stay valid while nodes are added.
   const std::deque<Node>& nodes() const { return nodes_; }
-  // For passes: replaces a node by one whose results are old values of it or fresh ones (new_value).
+  // For passes: replaces a node by one whose results are old values of it or fresh ones
+  // (new_value).
   void replace_node(int index, Node node);
   ValueId new_value(Type type);
 
@@ -187,8 +191,8 @@ class Graph {
 // A readable form, one operation a line: %7 = dot_general(%3, %4) {...} : f32[2, 3]  // layers/mlp
 std::string to_string(const Graph& graph);
 
-// Checks what Graph::add cannot: every operand defined before use, types as the shape rules say, donated
-// types equal, bodies closed. Raises std::logic_error with the node.
+// Checks what Graph::add cannot: every operand defined before use, types as the shape rules say,
+// donated types equal, bodies closed. Raises std::logic_error with the node.
 void verify(const Graph& graph);
 
 }  // namespace graft

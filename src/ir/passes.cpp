@@ -42,7 +42,8 @@ void copy_outputs(const Graph& from, Graph& to, const ValueMap& known) {
   }
 }
 
-// Copies a graph node by node through `rewrite`, which adds the images of a node's results to the map.
+// Copies a graph node by node through `rewrite`, which adds the images of a node's results to the
+// map.
 std::unique_ptr<Graph> rewrite_nodes(
     const Graph& graph, const std::function<void(const Node&, Graph&, ValueMap&)>& rewrite) {
   auto result = std::make_unique<Graph>();
@@ -116,7 +117,8 @@ size_t node_hash(const Op* op, const std::vector<Value>& operands, const Attribu
 // Whether `whole` has every attribute of `part`.
 bool includes(const Attributes& whole, const Attributes& part) {
   return std::all_of(part.begin(), part.end(), [&](const auto& item) {
-    return std::any_of(whole.begin(), whole.end(), [&](const auto& other) { return item == other; });
+    return std::any_of(whole.begin(), whole.end(),
+                       [&](const auto& other) { return item == other; });
   });
 }
 

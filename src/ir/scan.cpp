@@ -18,9 +18,8 @@ ScanLayout ScanLayout::of(const Attributes& a) {
 }
 
 Attributes ScanLayout::attributes() const {
-  Attributes a{{"length", length},           {"carries", carries},
-               {"invariants", invariants},   {"stacked_in", stacked_in},
-               {"lists_in", lists_in},       {"stacked_out", stacked_out},
+  Attributes a{{"length", length},         {"carries", carries},   {"invariants", invariants},
+               {"stacked_in", stacked_in}, {"lists_in", lists_in}, {"stacked_out", stacked_out},
                {"lists_out", lists_out}};
   if (reverse) a.set("reverse", true);
   return a;
@@ -72,8 +71,8 @@ std::vector<Type> infer_scan(const Call& call) {
   for (int i = 0; i < layout.stacked_in; ++i, ++next) {
     const Type& stacked = call.operands[static_cast<size_t>(next)];
     if (stacked.shape.empty() || stacked.shape[0] != layout.length) {
-      throw Error(fmt::format("scan: stacked operand {} is {}, not [{}, ...]", i, to_string(stacked),
-                              layout.length));
+      throw Error(fmt::format("scan: stacked operand {} is {}, not [{}, ...]", i,
+                              to_string(stacked), layout.length));
     }
     expect_same(slice_type(stacked), body_input(next), "stacked operand", static_cast<size_t>(i));
   }
@@ -139,7 +138,8 @@ ScanResults scan(Graph& graph, int64_t length, const ScanOperands& operands,
   for (size_t i = 0; i < operands.lists.size(); ++i) {
     const std::vector<Value>& list = operands.lists[i];
     if (static_cast<int64_t>(list.size()) != length) {
-      throw Error(fmt::format("scan: list {} has {} values for {} iterations", i, list.size(), length));
+      throw Error(
+          fmt::format("scan: list {} has {} values for {} iterations", i, list.size(), length));
     }
     body.elements_.push_back(body_graph->input(fmt::format("list{}", i), list[0].type()));
     flat.insert(flat.end(), list.begin(), list.end());

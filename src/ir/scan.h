@@ -1,13 +1,14 @@
 #pragma once
-// scan: one body run L times in sequence, for stacks of layers, micro-batches and blocks of attention.
+// scan: one body run L times in sequence, for stacks of layers, micro-batches and blocks of
+// attention.
 //
 // A body sees, in this order, and returns:
 //   inputs:  carries | invariants | slices of stacked operands | elements of lists
 //   outputs: new carries | slices of stacked results | elements of list results
 // A carry goes from one iteration to the next. An invariant is the same in each. A stacked operand
-// [L, ...] gives its i-th slice; a list, L values of one type, its i-th element (so the variables of L
-// layers need not lie together). Results likewise: the final carries, stacked [L, ...], lists of L values.
-// With `reverse`, iterations run from L-1 down to 0.
+// [L, ...] gives its i-th slice; a list, L values of one type, its i-th element (so the variables
+// of L layers need not lie together). Results likewise: the final carries, stacked [L, ...], lists
+// of L values. With `reverse`, iterations run from L-1 down to 0.
 //
 // Operands of the node: carries, invariants, stacked, then each list's L values in turn.
 // Results of the node: carries, stacked, then each list's L values in turn.
@@ -42,12 +43,11 @@ struct ScanLayout {
   int operand_count() const {
     return carries + invariants + stacked_in + lists_in * static_cast<int>(length);
   }
-  int result_count() const {
-    return carries + stacked_out + lists_out * static_cast<int>(length);
-  }
+  int result_count() const { return carries + stacked_out + lists_out * static_cast<int>(length); }
   // Index among the node's operands / results of element `i` of list `list`.
   int list_operand(int list, int64_t i) const {
-    return carries + invariants + stacked_in + list * static_cast<int>(length) + static_cast<int>(i);
+    return carries + invariants + stacked_in + list * static_cast<int>(length) +
+           static_cast<int>(i);
   }
   int list_result(int list, int64_t i) const {
     return carries + stacked_out + list * static_cast<int>(length) + static_cast<int>(i);
@@ -78,7 +78,8 @@ class ScanBody {
   void list_out(Value v) { lists_out_.push_back(v); }
 
  private:
-  friend ScanResults scan(Graph&, int64_t, const ScanOperands&, const std::function<void(ScanBody&)>&, bool);
+  friend ScanResults scan(Graph&, int64_t, const ScanOperands&,
+                          const std::function<void(ScanBody&)>&, bool);
   Graph* graph_ = nullptr;
   std::vector<Value> carries_, invariants_, stacked_, elements_;
   std::vector<Value> carries_out_, stacked_out_, lists_out_;

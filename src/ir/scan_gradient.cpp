@@ -1,9 +1,9 @@
 // The gradient of scan: a scan backward over the iterations.
 //
-// The body and its own backward pass are first put into one joint graph. The rematerialisation policy
-// chooses which forward values stay: those become stacked results of the forward scan, and the backward
-// body is what remains to be computed from them, from the forward operands, and from cotangents. Whatever
-// was not kept is copied into the backward body, that is: computed again.
+// The body and its own backward pass are first put into one joint graph. The rematerialisation
+// policy chooses which forward values stay: those become stacked results of the forward scan, and
+// the backward body is what remains to be computed from them, from the forward operands, and from
+// cotangents. Whatever was not kept is copied into the backward body, that is: computed again.
 
 #include <map>
 #include <memory>
@@ -53,7 +53,8 @@ class ScanGradient {
     for (int i = 0; i < plain; ++i) active_[index(i)] = context_.needs(index(i));
     for (int list = 0; list < layout_.lists_in; ++list) {
       for (int64_t i = 0; i < layout_.length; ++i) {
-        if (context_.needs(index(layout_.list_operand(list, i)))) active_[index(plain + list)] = true;
+        if (context_.needs(index(layout_.list_operand(list, i))))
+          active_[index(plain + list)] = true;
       }
     }
     for (bool changed = true; changed;) {
@@ -93,7 +94,8 @@ class ScanGradient {
       known.emplace(input.value, joint_.input(input.name, body_.type(input.value)));
     }
     std::vector<ValueId> all;
-    for (const Node& node : body_.nodes()) all.insert(all.end(), node.results.begin(), node.results.end());
+    for (const Node& node : body_.nodes())
+      all.insert(all.end(), node.results.begin(), node.results.end());
     copy_values(body_, all, joint_, known);
     for (const auto& [in_body, in_joint] : known) body_value_.emplace(in_joint.id(), in_body);
 
@@ -281,8 +283,10 @@ class ScanGradient {
     const auto body_function = [&](ScanBody& body) {
       ValueMap known;
       for (size_t i = 0; i < forward_carries; ++i) known.emplace(carry_ids[i], body.carry(i));
-      for (size_t i = 0; i < invariant_ids.size(); ++i) known.emplace(invariant_ids[i], body.invariant(i));
-      for (size_t i = 0; i < stacked_ids.size(); ++i) known.emplace(stacked_ids[i], body.stacked(i));
+      for (size_t i = 0; i < invariant_ids.size(); ++i)
+        known.emplace(invariant_ids[i], body.invariant(i));
+      for (size_t i = 0; i < stacked_ids.size(); ++i)
+        known.emplace(stacked_ids[i], body.stacked(i));
       for (size_t i = 0; i < list_ids.size(); ++i) known.emplace(list_ids[i], body.element(i));
       const auto inside = [&](const std::vector<Value>& values) {
         std::vector<ValueId> ids;
@@ -318,7 +322,8 @@ class ScanGradient {
     for (size_t list = 0; list < list_inputs.size(); ++list) {
       const int number = list_number(list_inputs[list]);
       for (int64_t i = 0; i < layout_.length; ++i) {
-        context_.set(index(layout_.list_operand(number, i)), results.lists[list][static_cast<size_t>(i)]);
+        context_.set(index(layout_.list_operand(number, i)),
+                     results.lists[list][static_cast<size_t>(i)]);
       }
     }
   }
@@ -341,14 +346,20 @@ class ScanGradient {
     for (int64_t i = 0; i < layout_.length; ++i) {
       const size_t result = index(layout_.list_result(list, i));
       const Value cotangent = context_.cotangent(result);
-      values.push_back(cotangent.defined()
-                           ? cotangent
-                           : splat(context_.graph(), 0, body_.type(body_.outputs()[index(body_output)].value)));
+      values.push_back(
+          cotangent.defined()
+              ? cotangent
+              : splat(context_.graph(), 0, body_.type(body_.outputs()[index(body_output)].value)));
     }
     return values;
   }
 
-  enum class Role : uint8_t { kCotangentCarry, kCotangentInvariant, kCotangentStacked, kCotangentList };
+  enum class Role : uint8_t {
+    kCotangentCarry,
+    kCotangentInvariant,
+    kCotangentStacked,
+    kCotangentList
+  };
   struct Source {
     Role role;
     int output;   // of the body
@@ -359,13 +370,13 @@ class ScanGradient {
   const ScanLayout layout_;
   const std::shared_ptr<const Graph> body_owner_;  // outlives the node's change of body
   const Graph& body_;
-  std::vector<bool> active_;                        // by input of the body: its cotangent is computed
-  std::vector<bool> trained_carry_;                 // by carry: its end depends on an active input
+  std::vector<bool> active_;         // by input of the body: its cotangent is computed
+  std::vector<bool> trained_carry_;  // by carry: its end depends on an active input
   Graph joint_;
   std::unordered_map<ValueId, ValueId> body_value_;  // forward values of joint_ -> body_
-  std::map<ValueId, Source> roles_;                 // cotangent inputs of joint_
-  std::vector<Value> gradients_;                    // in joint_, one an active input
-  std::set<ValueId> read_;                          // values of joint_ at which the backward body begins
+  std::map<ValueId, Source> roles_;                  // cotangent inputs of joint_
+  std::vector<Value> gradients_;                     // in joint_, one an active input
+  std::set<ValueId> read_;  // values of joint_ at which the backward body begins
   std::vector<ValueId> kept_;
   std::unordered_map<ValueId, Value> kept_stack_;
 };

@@ -1,5 +1,6 @@
 #pragma once
-// Variables: the named state of a run. A variable is always addressed by its per-layer Hugging Face name
+// Variables: the named state of a run. A variable is always addressed by its per-layer Hugging Face
+// name
 // ("model.layers.7.self_attn.q_proj.weight", "...q_proj.lora_A"), however an executor stores it.
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct VariableSpec {
   VariableKind kind = VariableKind::kParam;
   DType dtype = DType::kF32;
   Shape shape;
-  std::vector<std::string> logical_axes;  // one a dimension: "embed", "mlp", "vocab", ... ; "" replicated
+  std::vector<std::string>
+      logical_axes;  // one a dimension: "embed", "mlp", "vocab", ... ; "" replicated
 };
 
 }  // namespace graft

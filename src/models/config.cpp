@@ -75,7 +75,8 @@ ModelConfig read_hf_config(const std::filesystem::path& file) {
   if (const auto head_dim = reader.find_extent("head_dim")) {
     config.head_dim = *head_dim;
   } else if (config.hidden_size % config.num_attention_heads != 0) {
-    reader.object().fail("hidden_size", "is not a multiple of num_attention_heads, and there is no head_dim");
+    reader.object().fail("hidden_size",
+                         "is not a multiple of num_attention_heads, and there is no head_dim");
   } else {
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
@@ -103,8 +104,10 @@ ModelConfig read_hf_config(const std::filesystem::path& file) {
   return config;
 }
 
-// GGUF files state scaling under <architecture>.rope.scaling.*, and llama3's as a tensor of divisors.
-RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture, int64_t dimensions) {
+// GGUF files state scaling under <architecture>.rope.scaling.*, and llama3's as a tensor of
+// divisors.
+RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture,
+                          int64_t dimensions) {
   const std::string prefix = architecture + ".rope.";
   RopeParameters p;
   p.theta = file.find_f32(prefix + "freq_base").value_or(10000.0F);
@@ -114,7 +117,8 @@ RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture,
     p.factor = file.find_f32(prefix + "scaling.factor").value_or(1.0F);
     p.original_max_position_embeddings =
         file.find_u32(prefix + "scaling.original_context_length").value_or(0);
-    if (const auto factor = file.find_f32(prefix + "scaling.attn_factor")) p.attention_factor = *factor;
+    if (const auto factor = file.find_f32(prefix + "scaling.attn_factor"))
+      p.attention_factor = *factor;
   }
   RopeConfig rope = resolve_rope(p, dimensions, file.name() + ": " + prefix + "scaling.type");
   if (const GgufTensor* divisors = file.find("rope_freqs.weight")) {
@@ -170,18 +174,19 @@ ModelConfig read_gguf_config(const std::filesystem::path& path) {
   }
 
   const GgufTensor& embedding = file.tensor("token_embd.weight");
-  if (embedding.shape.size() != 2) throw Error("tensor \"token_embd.weight\" is not a matrix", path.string());
+  if (embedding.shape.size() != 2)
+    throw Error("tensor \"token_embd.weight\" is not a matrix", path.string());
   config.vocab_size = embedding.shape[0];
   config.tie_word_embeddings = file.find("output.weight") == nullptr;
   config.qkv_bias = file.find("blk.0.attn_q.bias") != nullptr;
   config.o_bias = file.find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = file.find("blk.0.ffn_gate.bias") != nullptr;
   if (file.find("blk.0.attn_q_norm.weight") != nullptr) config.qk_norm = QkNorm::kPerHead;
-  const int64_t rotated =
-      file.find_u32(architecture + ".rope.dimension_count").value_or(static_cast<uint32_t>(config.head_dim));
+  const int64_t rotated = file.find_u32(architecture + ".rope.dimension_count")
+                              .value_or(static_cast<uint32_t>(config.head_dim));
   if (rotated != config.head_dim) {
-    throw Error(fmt::format("rotates {} of {} dimensions of a head, which is not supported", rotated,
-                            config.head_dim),
+    throw Error(fmt::format("rotates {} of {} dimensions of a head, which is not supported",
+                            rotated, config.head_dim),
                 path.string());
   }
   config.ropes = {read_gguf_rope(file, architecture, rotated)};
@@ -199,7 +204,8 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
   if (is_gguf(path)) return read_gguf_config(path);
   const std::filesystem::path file = path / "config.json";
   if (!std::filesystem::exists(path)) {
-    throw Error("there is no such model", path.string(), "give a Hugging Face folder or a .gguf file");
+    throw Error("there is no such model", path.string(),
+                "give a Hugging Face folder or a .gguf file");
   }
   if (!std::filesystem::exists(file)) {
     throw Error("the folder has no config.json", path.string(),

@@ -1,9 +1,9 @@
 #pragma once
 // One description of a causal language model, whatever family and file it comes from.
 //
-// A family (llama, mistral, qwen2, qwen3, ...) is mostly a table that says how its config.json and its
-// GGUF metadata map to these fields; see models/families.h. What varies from layer to layer (the window,
-// the rotary table) is a property of the layer, with no assumption of a period.
+// A family (llama, mistral, qwen2, qwen3, ...) is mostly a table that says how its config.json and
+// its GGUF metadata map to these fields; see models/families.h. What varies from layer to layer
+// (the window, the rotary table) is a property of the layer, with no assumption of a period.
 //
 //   ModelConfig config = read_model_config("SmolLM2-135M-Instruct");   // a folder or a .gguf
 //   config.layers[7].window;
@@ -55,7 +55,7 @@ struct ModelConfig {
   bool norm_rounds_before_weight = true;  // see ops/norm.h
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  double attention_scale = 1;   // of the scores, already resolved
+  double attention_scale = 1;    // of the scores, already resolved
   double attention_softcap = 0;  // 0: none
   double final_softcap = 0;
   double embedding_scale = 1;
@@ -64,16 +64,17 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;
 
-  int64_t bos_token_id = -1;                // -1: none
+  int64_t bos_token_id = -1;  // -1: none
   std::vector<int64_t> eos_token_ids;
-  std::vector<std::string> notes;           // what a reader should tell the user
+  std::vector<std::string> notes;  // what a reader should tell the user
 
   int64_t query_width() const { return num_attention_heads * head_dim; }
   int64_t key_value_width() const { return num_key_value_heads * head_dim; }
 };
 
-// Reads `path`: a folder with config.json, or a .gguf file. Raises Error for an unknown family, for a
-// field that would change the result and is not supported, and for values that contradict each other.
+// Reads `path`: a folder with config.json, or a .gguf file. Raises Error for an unknown family, for
+// a field that would change the result and is not supported, and for values that contradict each
+// other.
 ModelConfig read_model_config(const std::filesystem::path& path);
 
 bool is_gguf(const std::filesystem::path& path);  // by its ending

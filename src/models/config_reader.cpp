@@ -20,7 +20,8 @@ void ConfigReader::require_neutral(const std::string& key, const nlohmann::json&
   used_.insert(key);
   const nlohmann::json* value = object_.find(key);
   if (value == nullptr || value->is_null() || *value == neutral) return;
-  object_.fail(key, fmt::format("is {}, which changes the result and is not supported", value->dump()),
+  object_.fail(key,
+               fmt::format("is {}, which changes the result and is not supported", value->dump()),
                fmt::format("only {} is", neutral.dump()));
 }
 
@@ -50,7 +51,8 @@ void ConfigReader::read_rope_scaling(const JsonObject& scaling, RopeParameters& 
   read_number(scaling, "factor", known, p.factor);
   read_number(scaling, "low_freq_factor", known, p.low_freq_factor);
   read_number(scaling, "high_freq_factor", known, p.high_freq_factor);
-  read_number(scaling, "original_max_position_embeddings", known, p.original_max_position_embeddings);
+  read_number(scaling, "original_max_position_embeddings", known,
+              p.original_max_position_embeddings);
   read_number(scaling, "beta_fast", known, p.beta_fast);
   read_number(scaling, "beta_slow", known, p.beta_slow);
   read_number(scaling, "mscale", known, p.mscale);
@@ -67,7 +69,8 @@ void ConfigReader::read_rope_scaling(const JsonObject& scaling, RopeParameters& 
     }
   }
   known.insert("partial_rotary_factor");
-  if (const auto partial = scaling.optional<double>("partial_rotary_factor"); partial && *partial != 1) {
+  if (const auto partial = scaling.optional<double>("partial_rotary_factor");
+      partial && *partial != 1) {
     scaling.fail("partial_rotary_factor", "is not supported for this family");
   }
   for (const std::string& key : scaling.keys()) {
@@ -88,7 +91,8 @@ RopeParameters ConfigReader::rope(double default_theta) {
   if (p.original_max_position_embeddings == 0) {
     const auto original = find<double>("original_max_position_embeddings");
     p.original_max_position_embeddings =
-        original ? *original : static_cast<double>(find<int64_t>("max_position_embeddings").value_or(0));
+        original ? *original
+                 : static_cast<double>(find<int64_t>("max_position_embeddings").value_or(0));
   }
   return p;
 }
@@ -115,16 +119,56 @@ namespace {
 // Fields that say nothing about what the model computes.
 const std::set<std::string>& descriptive_fields() {
   static const std::set<std::string> fields{
-      "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "architectures",
-      "auto_map", "torch_dtype", "dtype", "transformers_version", "transformers.js_config",
-      "use_cache", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
-      "unk_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id", "model_type",
-      "max_position_embeddings", "task_specific_params", "id2label", "label2id", "problem_type",
-      "return_dict", "output_attentions", "output_hidden_states", "torchscript", "is_decoder",
-      "is_encoder_decoder", "license", "license_name", "license_link", "rope_interleaved",
-      "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
-      "unsloth_fixed", "unsloth_version", "is_llama_config", "vocab_size", "hidden_size",
-      "use_bfloat16", "chunk_size_feed_forward", "name_or_path", "tokenizer_class",
+      "_name_or_path",
+      "_attn_implementation",
+      "_attn_implementation_autoset",
+      "architectures",
+      "auto_map",
+      "torch_dtype",
+      "dtype",
+      "transformers_version",
+      "transformers.js_config",
+      "use_cache",
+      "initializer_range",
+      "bos_token_id",
+      "eos_token_id",
+      "pad_token_id",
+      "unk_token_id",
+      "sep_token_id",
+      "cls_token_id",
+      "decoder_start_token_id",
+      "model_type",
+      "max_position_embeddings",
+      "task_specific_params",
+      "id2label",
+      "label2id",
+      "problem_type",
+      "return_dict",
+      "output_attentions",
+      "output_hidden_states",
+      "torchscript",
+      "is_decoder",
+      "is_encoder_decoder",
+      "license",
+      "license_name",
+      "license_link",
+      "rope_interleaved",
+      "max_length",
+      "min_length",
+      "do_sample",
+      "temperature",
+      "top_k",
+      "top_p",
+      "num_beams",
+      "unsloth_fixed",
+      "unsloth_version",
+      "is_llama_config",
+      "vocab_size",
+      "hidden_size",
+      "use_bfloat16",
+      "chunk_size_feed_forward",
+      "name_or_path",
+      "tokenizer_class",
   };
   return fields;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Reading a Hugging Face config.json: values by key, and a record of which keys were looked at, so that
-// a field nobody understood is not passed over in silence.
+// Reading a Hugging Face config.json: values by key, and a record of which keys were looked at, so
+// that a field nobody understood is not passed over in silence.
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -43,8 +43,9 @@ class ConfigReader {
     std::vector<int32_t> result;
     for (int64_t i = 0; i < layers; ++i) {
       const bool sliding = types.empty() ? fallback(i) : types[static_cast<size_t>(i)];
-      result.push_back(sliding && window ? static_cast<int32_t>(std::min<int64_t>(*window, kNoWindow))
-                                         : kNoWindow);
+      result.push_back(sliding && window
+                           ? static_cast<int32_t>(std::min<int64_t>(*window, kNoWindow))
+                           : kNoWindow);
     }
     return result;
   }

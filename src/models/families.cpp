@@ -15,7 +15,8 @@ void set_windows(ModelConfig& config, const std::vector<int32_t>& windows) {
 void read_llama(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.o_bias = reader.find<bool>("attention_bias").value_or(false);
   config.mlp_bias = reader.find<bool>("mlp_bias").value_or(false);
-  // Old conversions of tensor-parallel checkpoints computed in slices; only rounding differs above 1.
+  // Old conversions of tensor-parallel checkpoints computed in slices; only rounding differs
+  // above 1.
   reader.require_neutral("pretraining_tp", 1);
   reader.require_neutral("sliding_window", nullptr);
 }

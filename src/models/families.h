@@ -1,8 +1,8 @@
 #pragma once
 // The model families: for each, how config.json and GGUF metadata map to ModelConfig.
 //
-// To add a family, add a row to the table in families.cpp, and to ModelConfig and models/model.cpp what
-// it computes that no family before it did.
+// To add a family, add a row to the table in families.cpp, and to ModelConfig and models/model.cpp
+// what it computes that no family before it did.
 
 #include <span>
 #include <string_view>

@@ -15,10 +15,11 @@ Value apply_linear(const LayerContext& c, const std::string& name, Value x) {
   Value bias;
   if (c.has(name + ".bias")) bias = convert(c.get(name + ".bias"), c.options.dtype);
   if (!c.has(name + ".lora_A")) return linear(x, weight, bias);
-  LoraOperands lora{c.get(name + ".lora_A"), c.get(name + ".lora_B"), c.get(name + ".lora_scale"), {}};
+  LoraOperands lora{
+      c.get(name + ".lora_A"), c.get(name + ".lora_B"), c.get(name + ".lora_scale"), {}};
   if (c.has(name + ".name_hash")) {
-    DropoutCounters counters{c.get("dropout.seed"), c.get("dropout.first_row"), c.get("dropout.step"),
-                             c.get(name + ".name_hash")};
+    DropoutCounters counters{c.get("dropout.seed"), c.get("dropout.first_row"),
+                             c.get("dropout.step"), c.get(name + ".name_hash")};
     lora.input = dropout(x, c.dropout, counters);
   }
   return linear(x, weight, bias, &lora);

@@ -21,8 +21,8 @@ struct LayerContext {
 };
 
 struct LayerOutput {
-  Value x;                     // [B, S, hidden]
-  Value max_logit;             // f32 []
+  Value x;                       // [B, S, hidden]
+  Value max_logit;               // f32 []
   Value cache_key, cache_value;  // [B, T, K, D] with a cache, else undefined
 };
 

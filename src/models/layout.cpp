@@ -41,7 +41,8 @@ std::vector<LinearModule> all_linears(const ModelConfig& config) {
 std::vector<VariableSpec> base_parameters(const ModelConfig& config) {
   std::vector<VariableSpec> specs;
   const auto add = [&](std::string name, Shape shape, std::vector<std::string> axes) {
-    specs.push_back({std::move(name), VariableKind::kParam, DType::kF32, std::move(shape), std::move(axes)});
+    specs.push_back(
+        {std::move(name), VariableKind::kParam, DType::kF32, std::move(shape), std::move(axes)});
   };
   add(kEmbeddingName, {config.vocab_size, config.hidden_size}, {"vocab", "embed"});
   for (int64_t i = 0; i < static_cast<int64_t>(config.layers.size()); ++i) {
@@ -54,7 +55,8 @@ std::vector<VariableSpec> base_parameters(const ModelConfig& config) {
     for (const NormModule& m : layout.norms) add(prefix + m.name + ".weight", {m.size}, {"norm"});
   }
   add(kFinalNormName, {config.hidden_size}, {"norm"});
-  if (!config.tie_word_embeddings) add(kHeadName, {config.vocab_size, config.hidden_size}, {"vocab", "embed"});
+  if (!config.tie_word_embeddings)
+    add(kHeadName, {config.vocab_size, config.hidden_size}, {"vocab", "embed"});
   return specs;
 }
 

@@ -9,8 +9,8 @@
 
 namespace graft {
 
-// A linear layer; its parameters are <name>.weight [out, in] and, with bias, <name>.bias [out]. Names are
-// relative to the layer ("self_attn.q_proj") in a LayerLayout and full in all_linears().
+// A linear layer; its parameters are <name>.weight [out, in] and, with bias, <name>.bias [out].
+// Names are relative to the layer ("self_attn.q_proj") in a LayerLayout and full in all_linears().
 struct LinearModule {
   std::string name;
   int64_t in = 0, out = 0;

@@ -14,8 +14,8 @@
 namespace graft {
 namespace {
 
-// Small constants of the graph, one value for each distinct number, so that equal per-layer operands are
-// recognised as invariant.
+// Small constants of the graph, one value for each distinct number, so that equal per-layer
+// operands are recognised as invariant.
 class Constants {
  public:
   explicit Constants(Graph& graph) : graph_(graph) {}
@@ -44,9 +44,9 @@ class Forward {
 
   ForwardResult run() {
     for (const RopeConfig& rope : config_.ropes) {
-      const Value inverse = literal(
-          graph_, Tensor::of<float>({static_cast<int64_t>(rope.inverse_frequencies.size())},
-                                    rope.inverse_frequencies));
+      const Value inverse =
+          literal(graph_, Tensor::of<float>({static_cast<int64_t>(rope.inverse_frequencies.size())},
+                                            rope.inverse_frequencies));
       tables_.push_back(rope_table(tokens_.positions, inverse, rope.attention_factor));
     }
     Value x = embedding(variable_(kEmbeddingName), tokens_.ids, options_.dtype);
@@ -159,24 +159,28 @@ class Forward {
     StackOperands operands = stack_operands(first, last);
     operands.operands().carries = {x};
     const double dropout = stack_dropout(first);
-    const ScanResults results = scan(graph_, last - first, operands.operands(), [&](ScanBody& body) {
-      const LayerContext context{
-          body.graph(), config_, options_,
-          [&](const std::string& name) { return operands.has(name); },
-          [&](const std::string& name) { return operands.get(body, name); }, dropout};
-      const LayerOutput out = decoder_layer(context, body.carry(0));
-      body.carry_out(0, out.x);
-      if (options_.statistics) {
-        const Value wide = convert(out.x, DType::kF32);
-        const Value square = reduce_sum(wide * wide, {0, 1, 2});
-        body.stacked_out(sqrt(square / static_cast<double>(wide.type().elements())));
-        body.stacked_out(out.max_logit);
-      }
-      if (cache_ != nullptr) {
-        body.list_out(out.cache_key);
-        body.list_out(out.cache_value);
-      }
-    });
+    const ScanResults results =
+        scan(graph_, last - first, operands.operands(), [&](ScanBody& body) {
+          const LayerContext context{
+              body.graph(),
+              config_,
+              options_,
+              [&](const std::string& name) { return operands.has(name); },
+              [&](const std::string& name) { return operands.get(body, name); },
+              dropout};
+          const LayerOutput out = decoder_layer(context, body.carry(0));
+          body.carry_out(0, out.x);
+          if (options_.statistics) {
+            const Value wide = convert(out.x, DType::kF32);
+            const Value square = reduce_sum(wide * wide, {0, 1, 2});
+            body.stacked_out(sqrt(square / static_cast<double>(wide.type().elements())));
+            body.stacked_out(out.max_logit);
+          }
+          if (cache_ != nullptr) {
+            body.list_out(out.cache_key);
+            body.list_out(out.cache_value);
+          }
+        });
     if (options_.statistics) {
       activation_rms_.push_back(results.stacked[0]);
       max_logits_.push_back(results.stacked[1]);

@@ -1,13 +1,15 @@
 #pragma once
 // The forward pass of a decoder as a graph: embedding, stacks of layers, final norm.
 //
-// Consecutive layers of the same structure (parameters, adapters, what is trained) form one scan over
-// their parameters; what differs in numbers alone (window, rotary table, LoRA scale) is a per-layer
-// operand. So a model is one scan where its layers are alike, and is split where training begins.
+// Consecutive layers of the same structure (parameters, adapters, what is trained) form one scan
+// over their parameters; what differs in numbers alone (window, rotary table, LoRA scale) is a
+// per-layer operand. So a model is one scan where its layers are alike, and is split where training
+// begins.
 //
 //   Graph g;
-//   ModelGraph model(g, config, {.dtype = DType::kF32}, [&](const std::string& name) { return state.at(name); });
-//   Value hidden = model.forward(tokens).hidden;           // [B, S, hidden_size]
+//   ModelGraph model(g, config, {.dtype = DType::kF32}, [&](const std::string& name) { return
+//   state.at(name); }); Value hidden = model.forward(tokens).hidden;           // [B, S,
+//   hidden_size]
 
 #include <functional>
 #include <map>
@@ -37,8 +39,8 @@ struct TokenInputs {
   Value positions;  // s32 [B, S], for the rotary embedding
 };
 
-// Keys and values of earlier tokens, for decoding; one sequence a row, one pair of variables a layer:
-// cache.<layer>.k and .v, [B, T, K, D].
+// Keys and values of earlier tokens, for decoding; one sequence a row, one pair of variables a
+// layer: cache.<layer>.k and .v, [B, T, K, D].
 struct CacheInputs {
   std::vector<Value> keys, values;  // by layer
   Value key_segments;               // s32 [B, T]
@@ -46,7 +48,7 @@ struct CacheInputs {
 };
 
 struct ForwardOptions {
-  DType dtype = DType::kF32;             // of activations
+  DType dtype = DType::kF32;  // of activations
   const LoraSites* lora = nullptr;
   std::optional<DropoutCounters> dropout;  // name_hash unused; none: no dropout (evaluation)
   bool statistics = false;

@@ -1,5 +1,6 @@
 #pragma once
-// Scaled rotary frequencies: `default`, `linear`, `llama3` and `yarn`, as transformers defines them.
+// Scaled rotary frequencies: `default`, `linear`, `llama3` and `yarn`, as transformers defines
+// them.
 
 #include <optional>
 #include <string>

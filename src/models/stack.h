@@ -1,6 +1,6 @@
 #pragma once
-// Operands of a stack of layers by name: what a layer's code asks for ("self_attn.q_proj.weight"), given
-// once for all layers of the stack.
+// Operands of a stack of layers by name: what a layer's code asks for ("self_attn.q_proj.weight"),
+// given once for all layers of the stack.
 
 #include <map>
 #include <string>

@@ -55,7 +55,7 @@ bool is_harmless(const std::string& name) {
 }
 
 std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& path,
-                                                       const ModelConfig& config) {
+                                                const ModelConfig& config) {
   auto source = std::make_shared<HuggingFaceSource>(SafetensorsFile::open(path));
   source->path = path.string();
   std::unordered_map<std::string, bool> used;
@@ -64,13 +64,14 @@ std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& pat
     const SafetensorsEntry* entry = source->file.find(spec.name);
     if (entry == nullptr) {
       throw Error(fmt::format("tensor \"{}\" is missing", spec.name), source->path,
-                  spec.name == kHeadName ? "or set tie_word_embeddings in config.json if the model ties its head"
-                                         : "download the model again");
+                  spec.name == kHeadName
+                      ? "or set tie_word_embeddings in config.json if the model ties its head"
+                      : "download the model again");
     }
     if (!entry->dtype || (*entry->dtype != DType::kF32 && *entry->dtype != DType::kBF16 &&
                           *entry->dtype != DType::kF16)) {
-      throw Error(fmt::format("tensor \"{}\" is stored as {}", spec.name, entry->type), source->path,
-                  "weights of F32, BF16 and F16 are read");
+      throw Error(fmt::format("tensor \"{}\" is stored as {}", spec.name, entry->type),
+                  source->path, "weights of F32, BF16 and F16 are read");
     }
     check_shape(spec, spec.name, entry->shape, source->path);
     spec.dtype = *entry->dtype;
@@ -79,8 +80,9 @@ std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& pat
   }
   if (config.tie_word_embeddings && used.contains(kHeadName) && !used[kHeadName]) {
     used[kHeadName] = true;
-    source->notes.push_back("the file has an lm_head.weight, which is not used: the configuration ties the "
-                            "head to the embedding");
+    source->notes.push_back(
+        "the file has an lm_head.weight, which is not used: the configuration ties the "
+        "head to the embedding");
   }
   std::vector<std::string> unused;
   for (const std::string& name : source->file.names()) {
@@ -93,11 +95,11 @@ std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& pat
 // "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
 std::string gguf_name(const std::string& name) {
   static const std::vector<std::pair<std::string, std::string>> table{
-      {"self_attn.q_proj", "attn_q"},       {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},       {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"},  {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},        {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},        {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},          {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},          {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},     {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},           {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},           {"input_layernorm", "attn_norm"},
       {"post_attention_layernorm", "ffn_norm"}};
   if (name == kEmbeddingName) return "token_embd.weight";
   if (name == kFinalNormName) return "output_norm.weight";
@@ -174,7 +176,7 @@ struct GgufSource : WeightSource {
 };
 
 std::shared_ptr<WeightSource> open_gguf(const std::filesystem::path& path,
-                                               const ModelConfig& config) {
+                                        const ModelConfig& config) {
   auto source = std::make_shared<GgufSource>(GgufFile::open(path));
   source->path = path.string();
   source->permutes_qk =
@@ -199,8 +201,9 @@ std::shared_ptr<WeightSource> open_gguf(const std::filesystem::path& path,
   }
   // A bias or norm that the model does not have would change what it computes.
   if (!unused.empty()) {
-    throw Error(fmt::format("tensor \"{}\" is none that a {} model has", unused[0], config.model_type),
-                source->path);
+    throw Error(
+        fmt::format("tensor \"{}\" is none that a {} model has", unused[0], config.model_type),
+        source->path);
   }
   return source;
 }

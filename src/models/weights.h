@@ -20,12 +20,12 @@ class WeightSource;  // one kind of file, in weights.cpp
 
 class BaseWeights {
  public:
-  // Checks that every parameter of the configuration is there with its shape; raises Error naming the
-  // tensor if not. Tensors that the model has no use for are listed in notes().
+  // Checks that every parameter of the configuration is there with its shape; raises Error naming
+  // the tensor if not. Tensors that the model has no use for are listed in notes().
   static BaseWeights open(const std::filesystem::path& path, const ModelConfig& config);
 
-  // A parameter as `dtype`: a view of the mapped file where it is stored so, else a converted copy (GGUF
-  // blocks are expanded, on all cores).
+  // A parameter as `dtype`: a view of the mapped file where it is stored so, else a converted copy
+  // (GGUF blocks are expanded, on all cores).
   Tensor load(const std::string& name, DType dtype) const;
 
   const std::vector<VariableSpec>& parameters() const;  // dtype: as stored, f32 for GGUF blocks

@@ -38,14 +38,13 @@ Compute choose_compute(const ComputeOptions& options, const std::filesystem::pat
   compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
   const std::string isa(cpu::instruction_set());
   switch (options.dtype) {
-    case ComputeDType::kF32:
-      compute.reason = fmt::format("f32 as asked for ({})", isa);
-      break;
+    case ComputeDType::kF32: compute.reason = fmt::format("f32 as asked for ({})", isa); break;
     case ComputeDType::kBF16:
       compute.dtype = DType::kBF16;
-      compute.reason = multiplies_bf16()
-                           ? fmt::format("bf16 as asked for ({})", isa)
-                           : fmt::format("bf16 as asked for; this machine ({}) expands it to f32", isa);
+      compute.reason =
+          multiplies_bf16()
+              ? fmt::format("bf16 as asked for ({})", isa)
+              : fmt::format("bf16 as asked for; this machine ({}) expands it to f32", isa);
       break;
     case ComputeDType::kAuto:
       if (!multiplies_bf16()) {

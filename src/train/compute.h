@@ -14,8 +14,9 @@ struct Compute {
   std::string reason;  // "f32: the weights are stored in f32"
 };
 
-// `auto` computes in bf16 where the weights are stored in bf16 (so nothing is rounded) and this machine
-// multiplies bf16 natively (AMX, AVX512-BF16); else in f32. threads 0 means every core this process may use.
+// `auto` computes in bf16 where the weights are stored in bf16 (so nothing is rounded) and this
+// machine multiplies bf16 natively (AMX, AVX512-BF16); else in f32. threads 0 means every core this
+// process may use.
 Compute choose_compute(const ComputeOptions& options, const std::filesystem::path& model);
 
 }  // namespace graft

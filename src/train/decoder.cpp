@@ -14,11 +14,14 @@ namespace {
 constexpr int64_t kPromptChunk = 64;
 constexpr int64_t kFirstCapacity = 128;
 
-std::string cache_name(const char* part, int64_t layer) { return fmt::format("cache.{}.{}", layer, part); }
+std::string cache_name(const char* part, int64_t layer) {
+  return fmt::format("cache.{}.{}", layer, part);
+}
 
-// Inputs: variables, ids, position of the first token, index of the token whose logits are wanted, and
-// the caches, which the outputs of the same names replace.
-std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_t chunk, int64_t capacity) {
+// Inputs: variables, ids, position of the first token, index of the token whose logits are wanted,
+// and the caches, which the outputs of the same names replace.
+std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_t chunk,
+                                    int64_t capacity) {
   auto graph = std::make_unique<Graph>();
   std::map<std::string, Value> variables;
   for (const auto* list : {&state.parameters, &state.adapter.variables}) {
@@ -51,7 +54,8 @@ std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_
   graph->output("logits", logits(config, gather(rows, last), lookup(head_name(config))));
   for (size_t i = 0; i < cache.keys.size(); ++i) {
     graph->output(cache_name("k", static_cast<int64_t>(i)), result.cache_keys[i], cache.keys[i]);
-    graph->output(cache_name("v", static_cast<int64_t>(i)), result.cache_values[i], cache.values[i]);
+    graph->output(cache_name("v", static_cast<int64_t>(i)), result.cache_values[i],
+                  cache.values[i]);
   }
   verify(*graph);
   return eliminate_dead_code(*merge_common_subexpressions(*graph));
@@ -59,7 +63,8 @@ std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_
 
 }  // namespace
 
-Decoder::Decoder(const ModelState& state, DecoderOptions options) : state_(state), options_(options) {}
+Decoder::Decoder(const ModelState& state, DecoderOptions options)
+    : state_(state), options_(options) {}
 
 // Copies what is cached into a longer bucket.
 void Decoder::grow(int64_t capacity) {
@@ -67,8 +72,8 @@ void Decoder::grow(int64_t capacity) {
   const auto enlarge = [&](std::vector<Tensor>& caches) {
     caches.resize(config.layers.size());
     for (Tensor& cache : caches) {
-      Tensor larger = Tensor::zeros(options_.dtype,
-                                    {1, capacity, config.num_key_value_heads, config.head_dim});
+      Tensor larger =
+          Tensor::zeros(options_.dtype, {1, capacity, config.num_key_value_heads, config.head_dim});
       if (cache.defined()) std::memcpy(larger.mutable_bytes(), cache.bytes(), cache.size_bytes());
       cache = std::move(larger);
     }
@@ -109,7 +114,8 @@ std::span<const float> Decoder::feed(std::span<const int32_t> ids) {
     int64_t capacity = std::max(capacity_, kFirstCapacity);
     while (capacity < length_ + chunk) capacity *= 2;
     if (capacity != capacity_) grow(capacity);
-    const auto count = static_cast<int64_t>(std::min<size_t>(ids.size(), static_cast<size_t>(chunk)));
+    const auto count =
+        static_cast<int64_t>(std::min<size_t>(ids.size(), static_cast<size_t>(chunk)));
     Tensor padded = Tensor::zeros(DType::kS32, {1, chunk});
     std::copy_n(ids.begin(), count, padded.data<int32_t>());
     cpu::Executable& executable = program(chunk);

@@ -1,8 +1,8 @@
 #pragma once
 // Decoding with a key/value cache: the model's own graph, fed a chunk of tokens at a time.
 //
-// The cache is a pair of variables a layer, as long as a bucket that doubles when it is full. A prompt is
-// filled in chunks; then tokens follow one by one.
+// The cache is a pair of variables a layer, as long as a bucket that doubles when it is full. A
+// prompt is filled in chunks; then tokens follow one by one.
 //
 //   Decoder decoder(state, {.dtype = DType::kF32, .threads = 2});
 //   std::span<const float> logits = decoder.feed(prompt_ids);   // of the last token, [vocab]
@@ -40,10 +40,11 @@ class Decoder {
 
   const ModelState& state_;
   DecoderOptions options_;
-  int64_t length_ = 0;    // tokens in the cache
+  int64_t length_ = 0;  // tokens in the cache
   int64_t capacity_ = 0;
   std::vector<Tensor> keys_, values_;  // by layer, [1, capacity, heads, head size]
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<cpu::Executable>> programs_;  // by chunk, capacity
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<cpu::Executable>>
+      programs_;  // by chunk, capacity
   cpu::Arena arena_;
   Tensor logits_;
 };

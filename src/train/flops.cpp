@@ -41,7 +41,9 @@ double node_flops(const Graph& graph, const Node& node) {
   }
   if (node.op == &kCrossEntropy || node.op == &kCrossEntropyWithGrad) {
     const double product = 2 * static_cast<double>(in(0).shape[0]) * elements(in(1));
-    const double products = node.op == &kCrossEntropy ? 1 : node.attributes.flag("weight_grad") ? 3 : 2;
+    const double products = node.op == &kCrossEntropy             ? 1
+                            : node.attributes.flag("weight_grad") ? 3
+                                                                  : 2;
     return product * products;
   }
   if (node.op == &kAttention || node.op == &kAttentionGrad) {

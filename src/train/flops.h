@@ -1,6 +1,6 @@
 #pragma once
-// Floating-point operations of matrix products, counted on the graph itself: what a step cannot avoid, and
-// what the machine does at its best.
+// Floating-point operations of matrix products, counted on the graph itself: what a step cannot
+// avoid, and what the machine does at its best.
 
 #include "ir/graph.h"
 
@@ -10,8 +10,8 @@ namespace graft {
 // multiplied out. Attention counts the causal half.
 double gemm_flops(const Graph& graph);
 
-// FLOP/s of a large square f32 GEMM on `threads` threads of this machine, the best of a few (a fraction
-// of a second).
+// FLOP/s of a large square f32 GEMM on `threads` threads of this machine, the best of a few (a
+// fraction of a second).
 double measure_gemm_limit(int threads);
 
 }  // namespace graft

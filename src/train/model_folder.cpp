@@ -14,14 +14,22 @@ constexpr size_t kShardBytes = 5'000'000'000;
 
 // Files of a source folder that describe it besides its weights.
 constexpr const char* kCarriedFiles[] = {
-    "config.json",         "generation_config.json", "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
-    "added_tokens.json",   "vocab.json",             "merges.txt",
-    "tokenizer.model",     "LICENSE",                "LICENSE.txt",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "LICENSE",
+    "LICENSE.txt",
 };
 
-// config.json for a model that came without one. Rotary scaling that a GGUF states as bare frequencies has
-// no name to be written under.
+// config.json for a model that came without one. Rotary scaling that a GGUF states as bare
+// frequencies has no name to be written under.
 nlohmann::ordered_json describe(const ModelConfig& c, const std::string& source) {
   const RopeConfig& rope = c.ropes[0];
   if (rope.scaled) {
@@ -86,7 +94,8 @@ std::vector<Shard> split_into_shards(const std::vector<VariableSpec>& parameters
 
 }  // namespace
 
-void save_model_folder(const std::filesystem::path& folder, const ModelState& state, const TextModel* text,
+void save_model_folder(const std::filesystem::path& folder, const ModelState& state,
+                       const TextModel* text,
                        const std::function<Tensor(const std::string& name)>& value) {
   make_directories(folder);
   if (is_gguf(state.path)) {
@@ -105,9 +114,9 @@ void save_model_folder(const std::filesystem::path& folder, const ModelState& st
                                   {"weight_map", nlohmann::ordered_json::object()}};
   size_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shards.size() == 1
-                                 ? std::string("model.safetensors")
-                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string name =
+        shards.size() == 1 ? std::string("model.safetensors")
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     SafetensorsWriter writer(folder / name, shards[i].tensors, {{"format", "pt"}});
     for (const SafetensorsDeclaration& t : shards[i].tensors) {
       writer.add(t.name, value(t.name).as(t.dtype));
@@ -138,7 +147,8 @@ Tensor merged_parameter(const ModelState& state, const std::string& name) {
     for (int64_t k = 0; k < rank; ++k) {
       const double factor = site->second.scale * static_cast<double>(b.data<float>()[o * rank + k]);
       const float* a_row = a.data<float>() + k * in;
-      for (int64_t i = 0; i < in; ++i) row[static_cast<size_t>(i)] += factor * static_cast<double>(a_row[i]);
+      for (int64_t i = 0; i < in; ++i)
+        row[static_cast<size_t>(i)] += factor * static_cast<double>(a_row[i]);
     }
     float* w = merged.data<float>() + o * in;
     for (int64_t i = 0; i < in; ++i) {

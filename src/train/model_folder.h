@@ -1,6 +1,6 @@
 #pragma once
-// Models written as Hugging Face folders that load by themselves: configuration, weights, tokenizer,
-// chat template, generation settings.
+// Models written as Hugging Face folders that load by themselves: configuration, weights,
+// tokenizer, chat template, generation settings.
 
 #include <filesystem>
 #include <functional>
@@ -11,14 +11,16 @@
 
 namespace graft {
 
-// Writes the base model of `state` with the given values (any float type; asked for one at a time) in the
-// element type of the source (f32 for GGUF), sharded above 5 GB with an index. The other files of a source
-// folder are carried over; of a GGUF they are made from its metadata. `text` may be null.
-void save_model_folder(const std::filesystem::path& folder, const ModelState& state, const TextModel* text,
+// Writes the base model of `state` with the given values (any float type; asked for one at a time)
+// in the element type of the source (f32 for GGUF), sharded above 5 GB with an index. The other
+// files of a source folder are carried over; of a GGUF they are made from its metadata. `text` may
+// be null.
+void save_model_folder(const std::filesystem::path& folder, const ModelState& state,
+                       const TextModel* text,
                        const std::function<Tensor(const std::string& name)>& value);
 
-// W + scale * B A for a linear layer with an adapter, computed in f32 (products in double); any other
-// parameter as it is.
+// W + scale * B A for a linear layer with an adapter, computed in f32 (products in double); any
+// other parameter as it is.
 Tensor merged_parameter(const ModelState& state, const std::string& name);
 
 }  // namespace graft

@@ -59,12 +59,13 @@ void read_value(const YamlNode& node, std::vector<T>& value) {
   for (const YamlNode& element : node.elements) read_value(element, value.emplace_back());
 }
 template <typename T>
-void read_value(const YamlNode& node, std::map<std::string, T>& value) {
+void read_value(const YamlNode& node, PatternList<T>& value) {
   if (node.kind != YamlNode::Kind::kMap) {
     throw Error(fmt::format("expected a mapping, not {}", node.describe()), node.where);
   }
   value.clear();
-  for (const auto& [key, member] : node.members) read_value(member, value[key]);
+  for (const auto& [key, member] : node.members)
+    read_value(member, value.emplace_back(key, T()).second);
 }
 template <typename T>
 void read_value(const YamlNode& node, std::optional<T>& value) {
@@ -92,7 +93,7 @@ std::string write_value(const std::vector<T>& value) {
   return "[" + text + "]";
 }
 template <typename T>
-std::string write_value(const std::map<std::string, T>& value) {
+std::string write_value(const PatternList<T>& value) {
   std::string text;
   for (const auto& [key, member] : value) {
     text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", quote_yaml(key), write_value(member));
@@ -123,8 +124,8 @@ template <typename T>
 struct Unwrapped<std::vector<T>> {
   using Type = T;
 };
-template <typename K, typename T>
-struct Unwrapped<std::map<K, T>> {
+template <typename T>
+struct Unwrapped<PatternList<T>> {
   using Type = T;
 };
 template <typename T>
@@ -148,7 +149,7 @@ bool follows(const Rule<E>& rule, const std::vector<E>& value) {
   return true;
 }
 template <typename E>
-bool follows(const Rule<E>& rule, const std::map<std::string, E>& value) {
+bool follows(const Rule<E>& rule, const PatternList<E>& value) {
   for (const auto& [key, member] : value) {
     if (!follows(rule, member)) return false;
   }

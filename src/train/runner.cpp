@@ -8,7 +8,8 @@
 namespace graft {
 
 BatchShape shape_of(const Batch& batch) {
-  return {batch.micro_batches(), batch.batch_size(), batch.sequence_length(), batch.target_capacity()};
+  return {batch.micro_batches(), batch.batch_size(), batch.sequence_length(),
+          batch.target_capacity()};
 }
 
 StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads)
@@ -19,8 +20,8 @@ StepRunner::Program& StepRunner::program(Kind kind, const BatchShape& shape) {
   if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   StepOptions options = options_;
   options.statistics = kind == Kind::kTrainWithStatistics;
-  const std::unique_ptr<Graph> graph = kind == Kind::kEvaluate ? build_evaluation(options, shape)
-                                                               : build_train_step(options, shape);
+  const std::unique_ptr<Graph> graph =
+      kind == Kind::kEvaluate ? build_evaluation(options, shape) : build_train_step(options, shape);
   Program program;
   program.gemm_flops = graft::gemm_flops(*graph);
   program.executable =
@@ -51,9 +52,7 @@ double StepRunner::gemm_flops(const BatchShape& shape) {
 
 namespace {
 
-Tensor scalar_tensor(double value) {
-  return Tensor::of<float>({}, {static_cast<float>(value)});
-}
+Tensor scalar_tensor(double value) { return Tensor::of<float>({}, {static_cast<float>(value)}); }
 
 // `weight` at each target, 0 at padding.
 Tensor target_weights(const Batch& batch, double weight) {

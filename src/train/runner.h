@@ -1,6 +1,6 @@
 #pragma once
-// Runs train steps and evaluations of one model state on the native executor: a compiled program for each
-// batch shape, one arena for all of them.
+// Runs train steps and evaluations of one model state on the native executor: a compiled program
+// for each batch shape, one arena for all of them.
 //
 //   StepRunner runner(options, state, threads);
 //   runner.prepare({1, 4, 128, 128});                 // compiles, and reserves memory
@@ -30,7 +30,7 @@ struct StepResult {
   double loss = 0;       // nats per trained token
   double grad_norm = 0;  // before clipping
   bool finite = true;
-  std::vector<float> squared_norms;  // by trained variable, in name order
+  std::vector<float> squared_norms;                       // by trained variable, in name order
   std::map<std::string, std::vector<double>> statistics;  // by name, a value a layer
 };
 
@@ -38,13 +38,15 @@ struct EvaluationResult {
   double loss_sum = 0;  // nats
   int64_t trained_tokens = 0;
   int64_t tokens = 0;
-  double loss() const { return trained_tokens > 0 ? loss_sum / static_cast<double>(trained_tokens) : 0; }
+  double loss() const {
+    return trained_tokens > 0 ? loss_sum / static_cast<double>(trained_tokens) : 0;
+  }
 };
 
 class StepRunner {
  public:
-  // `tensors` holds every variable of the options by name, the moments too when training; trained ones
-  // are updated in place, and all must outlive the runner.
+  // `tensors` holds every variable of the options by name, the moments too when training; trained
+  // ones are updated in place, and all must outlive the runner.
   StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads);
 
   // Compile for a shape now, not when it is first met.

@@ -28,7 +28,8 @@ int32_t Sampler::next(std::span<const float> logits) {
   std::vector<double> weights(logits.size());
   double total = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    weights[i] = std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) / options_.temperature);
+    weights[i] = std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) /
+                          options_.temperature);
     total += weights[i];
   }
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {

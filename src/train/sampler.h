@@ -10,7 +10,7 @@ namespace graft {
 
 struct SamplingOptions {
   double temperature = 0;  // 0: the most likely token; ties: the lower id
-  double top_p = 1;        // the smallest set of most likely tokens that holds this much probability
+  double top_p = 1;  // the smallest set of most likely tokens that holds this much probability
   uint64_t seed = 0;
 };
 

@@ -69,7 +69,8 @@ Scores score(const ModelState& state, const Compute& compute, const ScoreInput& 
   for (int64_t b = 0; b < rows; ++b) {
     const int64_t real = input.lengths.defined() ? input.lengths.data<int32_t>()[b] : length;
     executable.bind("ids", input.ids.rows(b, b + 1).clone());
-    executable.bind("segments", row_or(input.segments, b, length, [&](int64_t t) { return t < real; }));
+    executable.bind("segments",
+                    row_or(input.segments, b, length, [&](int64_t t) { return t < real; }));
     executable.bind("positions", row_or(input.positions, b, length, [](int64_t t) { return t; }));
     executable.run(arena);
     const Tensor row = executable.output("logits");
@@ -79,11 +80,13 @@ Scores score(const ModelState& state, const Compute& compute, const ScoreInput& 
     const int32_t* labels = input.labels.data<int32_t>() + b * length;
     for (int64_t t = 0; t + 1 < length; ++t) {
       if (labels[t + 1] == kIgnoredLabel) continue;
-      total += negative_log_likelihood({out + t * vocabulary, static_cast<size_t>(vocabulary)}, labels[t + 1]);
+      total += negative_log_likelihood({out + t * vocabulary, static_cast<size_t>(vocabulary)},
+                                       labels[t + 1]);
       ++count;
     }
   }
-  scores.loss = count > 0 ? total / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+  scores.loss =
+      count > 0 ? total / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   return scores;
 }
 

@@ -15,7 +15,7 @@ struct ScoreInput {
   Tensor segments;   // s32 [B, S]: tokens see their own segment only; 0 is padding
   Tensor positions;  // s32 [B, S]
   Tensor labels;     // s32 [B, S], aligned with ids: position t predicts labels[t + 1]
-};  // all but ids optional
+};                   // all but ids optional
 
 struct Scores {
   Tensor logits;    // f32 [B, S, V]

@@ -1,5 +1,6 @@
 #pragma once
-// The variables of a run by name: the base model's parameters, its adapter, the optimiser's moments.
+// The variables of a run by name: the base model's parameters, its adapter, the optimiser's
+// moments.
 //
 //   ModelState state = load_model_state("model", DType::kF32);
 //   attach_adapter(state, adapter_config, seed);         // fresh
@@ -22,9 +23,9 @@ struct ModelState {
   ModelConfig config;
   std::vector<VariableSpec> parameters;  // dtype: as held here
   AdapterConfig adapter_config;
-  AdapterPlan adapter;                   // without sites: no adapter
+  AdapterPlan adapter;  // without sites: no adapter
   std::map<std::string, Tensor> tensors;
-  std::vector<std::string> notes;        // what a user should be told
+  std::vector<std::string> notes;  // what a user should be told
 
   int64_t parameter_count() const;
   int64_t adapter_parameter_count() const;
@@ -33,12 +34,13 @@ struct ModelState {
 // Reads the base model's weights as `dtype`; norm weights too.
 ModelState load_model_state(const std::filesystem::path& path, DType dtype);
 
-// Adds the adapter's variables. Raises Error if nothing matches, or as plan_adapters and load_adapter do.
+// Adds the adapter's variables. Raises Error if nothing matches, or as plan_adapters and
+// load_adapter do.
 void attach_adapter(ModelState& state, const AdapterConfig& config, uint64_t seed);
 void attach_adapter_folder(ModelState& state, const std::filesystem::path& folder);
 
-// Reads every page of tensors that are views of mapped files, so that what is resident is known before a
-// plan is compared with what is measured.
+// Reads every page of tensors that are views of mapped files, so that what is resident is known
+// before a plan is compared with what is measured.
 void touch_mapped_pages(const ModelState& state);
 
 }  // namespace graft

@@ -51,7 +51,8 @@ class StepBuilder {
                   v = variables_.at(moment2_name(name));
       AdamWOptions adamw_options = options_.adamw;
       const auto& exempt = options_.no_decay;
-      if (std::find(exempt.begin(), exempt.end(), name) != exempt.end()) adamw_options.weight_decay = 0;
+      if (std::find(exempt.begin(), exempt.end(), name) != exempt.end())
+        adamw_options.weight_decay = 0;
       const AdamWResult r =
           adamw({p, m, v, gradients_[i], clip, learning_rate, c1, c2, finite}, adamw_options);
       g.output(name, r.parameter, p);
@@ -84,7 +85,8 @@ class StepBuilder {
     GRAFT_CHECK(shape_.micro_batches == 1);
     add_batch(1);
     const auto lookup = [&](const std::string& name) { return variables_.at(name); };
-    const MicroBatch batch = micro_batch([&](const char* name) { return first_slice(variables_.at(name)); });
+    const MicroBatch batch =
+        micro_batch([&](const char* name) { return first_slice(variables_.at(name)); });
     const CrossEntropyResult result = loss_of(*graph_, batch, lookup, nullptr, nullptr);
     graph_->output(step_output::kLoss, result.loss);
     graph_->output("nll", result.nll);
@@ -98,7 +100,8 @@ class StepBuilder {
   };
   using Lookup = std::function<Value(const std::string&)>;
 
-  Value input(const std::string& name, DType dtype, Shape shape, VariableKind kind = VariableKind::kData) {
+  Value input(const std::string& name, DType dtype, Shape shape,
+              VariableKind kind = VariableKind::kData) {
     const Value v = graph_->input(name, {dtype, std::move(shape)}, kind);
     GRAFT_CHECK(variables_.emplace(name, v).second, "two inputs are named {}", name);
     return v;
@@ -156,7 +159,8 @@ class StepBuilder {
     const Value rows = reshape(result.hidden, {-1, options_.config->hidden_size});
     const Value selected = gather(rows, batch.target_positions);
     const Value head = convert(lookup(head_name(*options_.config)), options_.dtype);
-    return cross_entropy(selected, head, batch.targets, batch.weights, options_.config->final_softcap);
+    return cross_entropy(selected, head, batch.targets, batch.weights,
+                         options_.config->final_softcap);
   }
 
   struct MicroResult {
@@ -214,8 +218,9 @@ class StepBuilder {
         operands.invariants.push_back(variables_.at(v.name));
       }
     }
-    const char* names[] = {step_input::kInputIds, step_input::kSegments, step_input::kPositions,
-                           step_input::kTargetPositions, step_input::kTargets, step_input::kWeights};
+    const char* names[] = {step_input::kInputIds,  step_input::kSegments,
+                           step_input::kPositions, step_input::kTargetPositions,
+                           step_input::kTargets,   step_input::kWeights};
     std::map<std::string, size_t> stacked;
     for (const char* name : names) {
       stacked[name] = operands.stacked.size();
@@ -230,25 +235,25 @@ class StepBuilder {
                                scalar(*graph_, static_cast<double>(shape_.batch_size), DType::kU32);
       operands.stacked.push_back(first_rows);
     }
-    const ScanResults results =
-        scan(*graph_, shape_.micro_batches, operands, [&](ScanBody& body) {
-          DropoutCounters counters;
-          if (has_dropout()) {
-            counters = {body.invariant(rng), body.stacked(stacked.size()), body.invariant(rng + 1), {}};
-          }
-          const MicroResult r = differentiate(
-              body.graph(), micro_batch([&](const char* name) { return body.stacked(stacked.at(name)); }),
-              [&](const std::string& name) { return body.invariant(invariant.at(name)); },
-              has_dropout() ? &counters : nullptr);
-          body.carry_out(0, body.carry(0) + r.loss);
-          for (size_t i = 0; i < r.gradients.size(); ++i) {
-            body.carry_out(i + 1, body.carry(i + 1) + r.gradients[i]);
-          }
-          if (options_.statistics) {
-            body.stacked_out(r.forward.activation_rms);
-            body.stacked_out(r.forward.max_attention_logit);
-          }
-        });
+    const ScanResults results = scan(*graph_, shape_.micro_batches, operands, [&](ScanBody& body) {
+      DropoutCounters counters;
+      if (has_dropout()) {
+        counters = {body.invariant(rng), body.stacked(stacked.size()), body.invariant(rng + 1), {}};
+      }
+      const MicroResult r = differentiate(
+          body.graph(),
+          micro_batch([&](const char* name) { return body.stacked(stacked.at(name)); }),
+          [&](const std::string& name) { return body.invariant(invariant.at(name)); },
+          has_dropout() ? &counters : nullptr);
+      body.carry_out(0, body.carry(0) + r.loss);
+      for (size_t i = 0; i < r.gradients.size(); ++i) {
+        body.carry_out(i + 1, body.carry(i + 1) + r.gradients[i]);
+      }
+      if (options_.statistics) {
+        body.stacked_out(r.forward.activation_rms);
+        body.stacked_out(r.forward.max_attention_logit);
+      }
+    });
     loss_ = results.carries[0];
     gradients_.assign(results.carries.begin() + 1, results.carries.end());
     if (options_.statistics) {
@@ -257,8 +262,8 @@ class StepBuilder {
     }
   }
 
-  // Simplifies, and runs layers as straight code if asked. Unrolling comes last: merging afterwards would
-  // undo rematerialisation.
+  // Simplifies, and runs layers as straight code if asked. Unrolling comes last: merging afterwards
+  // would undo rematerialisation.
   std::unique_ptr<Graph> finish() {
     verify(*graph_);
     std::unique_ptr<Graph> graph = eliminate_dead_code(*merge_common_subexpressions(*graph_));

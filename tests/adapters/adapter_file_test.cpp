@@ -58,7 +58,8 @@ TEST(AdapterFile, MissingUnexpectedMisshapenAndNotFiniteTensorsAreNamed) {
   const AdapterPlan plan = small_plan();
   const std::string a = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
   const std::string b = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight";
-  const Tensor good_a = Tensor::zeros(DType::kF32, {3, 16}), good_b = Tensor::zeros(DType::kF32, {5, 3});
+  const Tensor good_a = Tensor::zeros(DType::kF32, {3, 16}),
+               good_b = Tensor::zeros(DType::kF32, {5, 3});
   Tensor nan = Tensor::zeros(DType::kF32, {5, 3});
   nan.data<float>()[7] = NAN;
   const auto error = [&](const std::vector<std::pair<std::string, Tensor>>& tensors) {
@@ -75,8 +76,10 @@ TEST(AdapterFile, MissingUnexpectedMisshapenAndNotFiniteTensorsAreNamed) {
 
 // PEFT's default: A uniform within 1/sqrt(in), B zero; from the seed and the name alone.
 TEST(AdapterFile, InitialValues) {
-  const VariableSpec a{"model.layers.0.mlp.up_proj.lora_A", VariableKind::kAdapter, DType::kF32, {64, 256}, {}};
-  const VariableSpec b{"model.layers.0.mlp.up_proj.lora_B", VariableKind::kAdapter, DType::kF32, {32, 64}, {}};
+  const VariableSpec a{
+      "model.layers.0.mlp.up_proj.lora_A", VariableKind::kAdapter, DType::kF32, {64, 256}, {}};
+  const VariableSpec b{
+      "model.layers.0.mlp.up_proj.lora_B", VariableKind::kAdapter, DType::kF32, {32, 64}, {}};
   const Tensor value = initial_adapter_value(a, 7);
   double sum = 0, squares = 0, largest = 0;
   for (float v : value.span<float>()) {

@@ -27,15 +27,18 @@ AdapterConfig config_of(ModuleSelection targets) {
 }
 
 TEST(PlanAdapters, ASuffixMatchesWholeNamesOnly) {
-  const AdapterPlan plan = plan_adapters(config_of({{"q_proj", "proj", "layers.1.mlp.up_proj"}, {}}), modules());
-  EXPECT_EQ(plan.modules_per_target, (std::map<std::string, int64_t>{{"q_proj", 12}, {"layers.1.mlp.up_proj", 1}}));
+  const AdapterPlan plan =
+      plan_adapters(config_of({{"q_proj", "proj", "layers.1.mlp.up_proj"}, {}}), modules());
+  EXPECT_EQ(plan.modules_per_target,
+            (std::map<std::string, int64_t>{{"q_proj", 12}, {"layers.1.mlp.up_proj", 1}}));
   EXPECT_EQ(plan.unmatched_targets, std::vector<std::string>{"proj"});
   EXPECT_TRUE(plan.sites.contains("model.layers.1.mlp.up_proj"));
   EXPECT_FALSE(plan.sites.contains("model.layers.11.mlp.up_proj"));
 }
 
 TEST(PlanAdapters, AnExpressionMatchesTheFullName) {
-  const AdapterPlan plan = plan_adapters(config_of({{}, R"(.*layers\.[0-3]\..*(q|v)_proj)"}), modules());
+  const AdapterPlan plan =
+      plan_adapters(config_of({{}, R"(.*layers\.[0-3]\..*(q|v)_proj)"}), modules());
   EXPECT_EQ(plan.sites.size(), 8U);
   EXPECT_TRUE(plan_adapters(config_of({{}, "q_proj"}), modules()).sites.empty());
 }
@@ -55,11 +58,12 @@ TEST(PlanAdapters, ExclusionsAndLayersTakeModulesOut) {
 
 TEST(PlanAdapters, TheFirstPatternThatMatchesWins) {
   AdapterConfig config = config_of({{"q_proj", "v_proj"}, {}});
-  config.rank_pattern = {{"layers.1.self_attn.q_proj", 16}, {"nothing", 3}};
+  config.rank_pattern = {{"layers.1.self_attn.q_proj", 16}, {"layers.1.*", 2}, {"nothing", 3}};
   config.alpha_pattern = {{"v_proj", 2}};
   const AdapterPlan plan = plan_adapters(config, modules());
   EXPECT_EQ(plan.sites.at("model.layers.1.self_attn.q_proj").rank, 16);
   EXPECT_DOUBLE_EQ(plan.sites.at("model.layers.1.self_attn.q_proj").scale, 0.5);
+  EXPECT_EQ(plan.sites.at("model.layers.1.self_attn.v_proj").rank, 2);
   // "layers.1." must not reach into layer 11.
   EXPECT_EQ(plan.sites.at("model.layers.11.self_attn.q_proj").rank, 4);
   EXPECT_DOUBLE_EQ(plan.sites.at("model.layers.0.self_attn.v_proj").scale, 0.5);

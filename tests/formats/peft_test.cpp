@@ -67,7 +67,7 @@ TEST(AdapterConfig, EveryFieldSurvives) {
   config.lora_dropout = 0.05;
   config.target_modules.expression = ".*q_proj";
   config.exclude_modules.suffixes = {"lm_head"};
-  config.rank_pattern = {{"q_proj", 8}};
+  config.rank_pattern = {{"q_proj", 8}, {"a_proj", 2}};  // in this order: the first match wins
   config.alpha_pattern = {{"q_proj", 4.5}, {"k_proj", 2}};
   testing::TemporaryFolder folder;
   write_adapter_config(folder / "adapter_config.json", config);
@@ -81,7 +81,7 @@ TEST(AdapterConfig, EveryFieldSurvives) {
   EXPECT_EQ(read.lora_dropout, 0.05);
   EXPECT_EQ(read.target_modules.expression, ".*q_proj");
   EXPECT_THAT(read.exclude_modules.suffixes, ElementsAre("lm_head"));
-  EXPECT_THAT(read.rank_pattern, ElementsAre(Pair("q_proj", 8)));
+  EXPECT_THAT(read.rank_pattern, ElementsAre(Pair("q_proj", 8), Pair("a_proj", 2)));
   EXPECT_THAT(read.alpha_pattern, ElementsAre(Pair("k_proj", 2.0), Pair("q_proj", 4.5)));
 }
 

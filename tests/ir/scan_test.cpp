@@ -1,5 +1,5 @@
-// Scans against their unrolled form, and their gradients against finite differences, for every role that
-// an operand or result can have and every rematerialisation policy.
+// Scans against their unrolled form, and their gradients against finite differences, for every role
+// that an operand or result can have and every rematerialisation policy.
 
 #include "ir/scan.h"
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr InterpreterOptions kExact{.precision = InterpreterOptions::kF64};
 
-// A scalar made of every kind of operand: a carry that mixes with an invariant, a stack and a list, whose
-// body also returns a stack and a list.
+// A scalar made of every kind of operand: a carry that mixes with an invariant, a stack and a list,
+// whose body also returns a stack and a list.
 Value everything(Graph& g, const std::vector<Value>& in, bool reverse) {
   const Value carry = in[0], invariant = in[1], stacked = in[2];
   const std::vector<Value> list(in.begin() + 3, in.end());
@@ -67,7 +67,8 @@ std::vector<Tensor> input_values() {
 
 std::vector<double> values(const std::vector<Tensor>& tensors) {
   std::vector<double> all;
-  for (const Tensor& t : tensors) all.insert(all.end(), t.data<double>(), t.data<double>() + t.elements());
+  for (const Tensor& t : tensors)
+    all.insert(all.end(), t.data<double>(), t.data<double>() + t.elements());
   return all;
 }
 
@@ -104,7 +105,8 @@ TEST_P(ScanTest, UnrolledGraphGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(All, ScanTest,
                          ::testing::Combine(::testing::Bool(),
-                                          ::testing::Values(Remat::kNone, Remat::kMinimal, Remat::kFull)));
+                                            ::testing::Values(Remat::kNone, Remat::kMinimal,
+                                                              Remat::kFull)));
 
 int kept_stacks(Remat remat) {
   Graph g;

@@ -38,7 +38,8 @@ TEST(Rope, Llama3KeepsHighFrequenciesAndDividesLowOnes) {
   bool between = false;
   for (size_t i = 0; i < 64; ++i) {
     const double inv = plain.inverse_frequencies[i];
-    const double ratio = scaled.inverse_frequencies[i] / inv, wavelength = 2 * std::numbers::pi / inv;
+    const double ratio = scaled.inverse_frequencies[i] / inv,
+                 wavelength = 2 * std::numbers::pi / inv;
     if (wavelength < 2048) {
       EXPECT_FLOAT_EQ(static_cast<float>(ratio), 1);
     } else if (wavelength > 8192) {

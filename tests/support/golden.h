@@ -1,5 +1,6 @@
 #pragma once
-// Golden folders of tiny models: batches made from a reference file, comparison norm-wise per tensor.
+// Golden folders of tiny models: batches made from a reference file, comparison norm-wise per
+// tensor.
 
 #include <gtest/gtest.h>
 
@@ -24,11 +25,13 @@ inline double relative_distance(const Tensor& found, const Tensor& reference) {
   return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
 }
 
-inline void expect_close(const Tensor& found, const Tensor& reference, double tolerance, const std::string& what) {
+inline void expect_close(const Tensor& found, const Tensor& reference, double tolerance,
+                         const std::string& what) {
   EXPECT_LE(relative_distance(found, reference), tolerance) << what;
 }
 
-inline void expect_close(double found, double reference, double tolerance, const std::string& what) {
+inline void expect_close(double found, double reference, double tolerance,
+                         const std::string& what) {
   EXPECT_LE(std::abs(found - reference), tolerance * std::abs(reference))
       << what << ": " << found << ", the reference says " << reference;
 }
@@ -45,7 +48,8 @@ inline std::vector<TokenizedExample> golden_examples(const SafetensorsFile& file
   for (int64_t b = 0; b < rows; ++b) {
     TokenizedExample& e = examples[static_cast<size_t>(b)];
     e.line = b + 1;
-    const int64_t real = file.contains("lengths") ? file.tensor("lengths").data<int32_t>()[b] : length;
+    const int64_t real =
+        file.contains("lengths") ? file.tensor("lengths").data<int32_t>()[b] : length;
     for (int64_t t = 0; t < real; ++t) {
       e.ids.push_back(ids.data<int32_t>()[b * length + t]);
       e.trained.push_back(t > 0 && labels.data<int32_t>()[b * length + t] != -100);
@@ -55,7 +59,8 @@ inline std::vector<TokenizedExample> golden_examples(const SafetensorsFile& file
 }
 
 // All rows in one micro-batch, or one row a micro-batch.
-inline Batch golden_batch(const std::vector<TokenizedExample>& examples, bool one_row_each = false) {
+inline Batch golden_batch(const std::vector<TokenizedExample>& examples,
+                          bool one_row_each = false) {
   std::vector<std::vector<const TokenizedExample*>> sequences;
   for (const TokenizedExample& e : examples) sequences.push_back({&e});
   const auto rows = static_cast<int64_t>(examples.size());

@@ -1,5 +1,6 @@
 #pragma once
-// A tiny model with random weights, as a Hugging Face folder: for tests that need any model, not a given one.
+// A tiny model with random weights, as a Hugging Face folder: for tests that need any model, not a
+// given one.
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,14 +14,23 @@
 namespace graft::testing {
 
 inline nlohmann::json tiny_config(int layers = 3) {
-  return {{"model_type", "llama"},    {"vocab_size", 97},         {"hidden_size", 32},
-          {"intermediate_size", 48},  {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-          {"num_hidden_layers", layers}, {"rms_norm_eps", 1e-5},  {"tie_word_embeddings", false},
-          {"rope_theta", 10000.0},    {"max_position_embeddings", 256}};
+  return {{"model_type", "llama"},
+          {"vocab_size", 97},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"num_hidden_layers", layers},
+          {"rms_norm_eps", 1e-5},
+          {"tie_word_embeddings", false},
+          {"rope_theta", 10000.0},
+          {"max_position_embeddings", 256}};
 }
 
-// Writes config.json and model.safetensors (f32; norms near 1, matrices of deviation 0.1) to `folder`.
-inline void write_tiny_model(const std::filesystem::path& folder, const nlohmann::json& config = tiny_config()) {
+// Writes config.json and model.safetensors (f32; norms near 1, matrices of deviation 0.1) to
+// `folder`.
+inline void write_tiny_model(const std::filesystem::path& folder,
+                             const nlohmann::json& config = tiny_config()) {
   write_file_atomically(folder / "config.json", config.dump());
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const VariableSpec& v : base_parameters(read_model_config(folder))) {

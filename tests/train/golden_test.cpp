@@ -1,5 +1,5 @@
-// Every number of the golden models of the supported families, on the native executor; and the decomposed
-// step of one of them on the reference interpreter.
+// Every number of the golden models of the supported families, on the native executor; and the
+// decomposed step of one of them on the reference interpreter.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,8 @@ struct Golden {
 // The golden's folder with the chosen description as its config.json.
 class GoldenModel {
  public:
-  explicit GoldenModel(const Golden& golden) : source_(testing::shared_path("golden/" + golden.family + "_a")) {
+  explicit GoldenModel(const Golden& golden)
+      : source_(testing::shared_path("golden/" + golden.family + "_a")) {
     fs::create_symlink(fs::absolute(source_ / "model.safetensors"), folder_ / "model.safetensors");
     fs::copy_file(source_ / golden.config, folder_ / "config.json");
   }
@@ -47,8 +48,12 @@ class GoldenModel {
     attach_adapter_folder(state, source_ / "adapter");
     return state;
   }
-  SafetensorsFile reference() const { return SafetensorsFile::open(source_ / "reference.safetensors"); }
-  nlohmann::json meta() const { return nlohmann::json::parse(read_text_file(source_ / "meta.json")); }
+  SafetensorsFile reference() const {
+    return SafetensorsFile::open(source_ / "reference.safetensors");
+  }
+  nlohmann::json meta() const {
+    return nlohmann::json::parse(read_text_file(source_ / "meta.json"));
+  }
   const fs::path& folder() const { return folder_.path(); }
 
  private:
@@ -72,7 +77,9 @@ std::vector<std::string> sorted_names(const std::vector<VariableSpec>& specs) {
   return names;
 }
 
-std::string file_key(const std::string& variable) { return "base_model.model." + variable + ".weight"; }
+std::string file_key(const std::string& variable) {
+  return "base_model.model." + variable + ".weight";
+}
 
 // Inputs of a graph of build_gradients, in order.
 std::vector<Tensor> graph_inputs(const Graph& graph, const std::map<std::string, Tensor>& tensors,
@@ -83,10 +90,12 @@ std::vector<Tensor> graph_inputs(const Graph& graph, const std::map<std::string,
       weights.data<float>()[i] = 1.0F / static_cast<float>(batch.trained_tokens);
     }
   }
-  const std::map<std::string, Tensor> data{
-      {step_input::kInputIds, batch.input_ids},   {step_input::kSegments, batch.segment_ids},
-      {step_input::kPositions, batch.positions},  {step_input::kTargetPositions, batch.target_positions},
-      {step_input::kTargets, batch.targets},      {step_input::kWeights, weights}};
+  const std::map<std::string, Tensor> data{{step_input::kInputIds, batch.input_ids},
+                                           {step_input::kSegments, batch.segment_ids},
+                                           {step_input::kPositions, batch.positions},
+                                           {step_input::kTargetPositions, batch.target_positions},
+                                           {step_input::kTargets, batch.targets},
+                                           {step_input::kWeights, weights}};
   std::vector<Tensor> inputs;
   for (const Input& input : graph.inputs()) {
     const auto found = data.find(input.name);
@@ -103,7 +112,8 @@ Outputs run_native(const Graph& graph, const std::vector<Tensor>& inputs) {
   cpu::Arena arena;
   executable.run(arena);
   Outputs outputs;
-  for (const Output& output : graph.outputs()) outputs[output.name] = executable.output(output.name);
+  for (const Output& output : graph.outputs())
+    outputs[output.name] = executable.output(output.name);
   return outputs;
 }
 
@@ -114,8 +124,8 @@ Outputs run_interpreter(const Graph& graph, const std::vector<Tensor>& inputs) {
   return outputs;
 }
 
-Outputs gradients_of(const ModelState& state, const std::vector<std::string>& trained, const Batch& batch,
-                     Outputs (*run)(const Graph&, const std::vector<Tensor>&)) {
+Outputs gradients_of(const ModelState& state, const std::vector<std::string>& trained,
+                     const Batch& batch, Outputs (*run)(const Graph&, const std::vector<Tensor>&)) {
   StepOptions options = options_of(state);
   options.trained = trained;
   const auto graph = build_gradients(options, shape_of(batch));
@@ -138,7 +148,8 @@ ScoreInput score_input(const SafetensorsFile& file) {
 
 void expect_row_logits(const Scores& scores, const Tensor& reference, const std::string& what) {
   const int64_t tokens = reference.shape()[0];
-  Tensor row = scores.logits.rows(0, 1).reshaped({scores.logits.shape()[1], scores.logits.shape()[2]});
+  Tensor row =
+      scores.logits.rows(0, 1).reshaped({scores.logits.shape()[1], scores.logits.shape()[2]});
   expect_close(row.rows(0, tokens), reference, kTolerance, what);
 }
 
@@ -163,7 +174,8 @@ TEST_P(GoldenTest, FullGradientNorms) {
   const Batch batch = testing::golden_batch(testing::golden_examples(reference));
   const Outputs outputs = gradients_of(state, trained, batch, run_native);
   for (const std::string& name : trained) {
-    expect_close(norm(outputs.at("gradient." + name)), first_value(reference, "gradnorm." + name), kTolerance, name);
+    expect_close(norm(outputs.at("gradient." + name)), first_value(reference, "gradnorm." + name),
+                 kTolerance, name);
   }
 }
 
@@ -177,15 +189,17 @@ TEST_P(GoldenTest, AdapterLogitsLossAndGradients) {
   const auto trained = sorted_names(state.adapter.variables);
   const Batch batch = testing::golden_batch(testing::golden_examples(reference));
   const Outputs outputs = gradients_of(state, trained, batch, run_native);
-  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "lora_loss"), kTolerance, "loss");
+  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "lora_loss"), kTolerance,
+               "loss");
   for (const std::string& name : trained) {
-    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)), kTolerance, name);
+    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)),
+                 kTolerance, name);
   }
 }
 
 // Ten steps on one batch; losses, norms and final weights.
-void expect_curve(ModelState state, const SafetensorsFile& batch_file, const SafetensorsFile& reference,
-                  const std::vector<double>& rates, bool full) {
+void expect_curve(ModelState state, const SafetensorsFile& batch_file,
+                  const SafetensorsFile& reference, const std::vector<double>& rates, bool full) {
   StepOptions options = options_of(state);
   options.trained = sorted_names(full ? state.parameters : state.adapter.variables);
   options.adamw.weight_decay = 0.01;
@@ -205,8 +219,9 @@ void expect_curve(ModelState state, const SafetensorsFile& batch_file, const Saf
     EXPECT_TRUE(r.finite);
   }
   for (const std::string& name : options.trained) {
-    expect_close(state.tensors.at(name), reference.tensor("final." + (full ? name : file_key(name))),
-                 kCurveTolerance, name);
+    expect_close(state.tensors.at(name),
+                 reference.tensor("final." + (full ? name : file_key(name))), kCurveTolerance,
+                 name);
   }
 }
 
@@ -224,21 +239,24 @@ TEST_P(GoldenTest, MergedFolderLoadsByItself) {
   const testing::TemporaryFolder merged;
   save_model_folder(merged.path(), state, nullptr,
                     [&](const std::string& name) { return merged_parameter(state, name); });
-  const Scores scores = score(load_model_state(merged.path(), DType::kF32), kCompute, score_input(reference));
+  const Scores scores =
+      score(load_model_state(merged.path(), DType::kF32), kCompute, score_input(reference));
   expect_row_logits(scores, reference.tensor("merged_logits"), "merged_logits");
 }
 
 std::vector<Golden> goldens() {
   std::vector<Golden> list;
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
-    for (const char* config : {"config.json", "config.legacy.json"}) list.push_back({family, config});
+    for (const char* config : {"config.json", "config.legacy.json"})
+      list.push_back({family, config});
   }
   return list;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest, ::testing::ValuesIn(goldens()),
                          [](const ::testing::TestParamInfo<Golden>& info) {
-                           return info.param.family + (info.param.config == "config.json" ? "" : "_legacy");
+                           return info.param.family +
+                                  (info.param.config == "config.json" ? "" : "_legacy");
                          });
 
 const Golden kLlama{"llama", "config.json"};
@@ -252,10 +270,11 @@ TEST(GoldenTraining, AccumulationIsNormalisedByAllTrainedTokens) {
   const Batch batch = testing::golden_batch(testing::golden_examples(golden.reference()), true);
   ASSERT_EQ(batch.micro_batches(), 2);
   const Outputs outputs = gradients_of(state, trained, batch, run_native);
-  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "by_tokens.loss"), kTolerance, "loss");
+  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "by_tokens.loss"),
+               kTolerance, "loss");
   for (const std::string& name : trained) {
-    expect_close(outputs.at("gradient." + name), reference.tensor("by_tokens.grad." + file_key(name)), kTolerance,
-                 name);
+    expect_close(outputs.at("gradient." + name),
+                 reference.tensor("by_tokens.grad." + file_key(name)), kTolerance, name);
   }
 }
 
@@ -285,7 +304,8 @@ TEST(GoldenTraining, PackedSequencesDoNotSeeEachOther) {
   const auto trained = sorted_names(state.adapter.variables);
   const Outputs outputs = gradients_of(state, trained, batch, run_native);
   for (const std::string& name : trained) {
-    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)), kTolerance, name);
+    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)),
+                 kTolerance, name);
   }
 }
 
@@ -293,7 +313,8 @@ TEST(GoldenTraining, FullFineTuning) {
   GRAFT_SHARED_OR_SKIP(folder, "golden/llama_a_train");
   const GoldenModel golden(kLlama);
   const auto meta = nlohmann::json::parse(read_text_file(folder / "meta.json"));
-  expect_curve(golden.load(), golden.reference(), SafetensorsFile::open(folder / "full.safetensors"),
+  expect_curve(golden.load(), golden.reference(),
+               SafetensorsFile::open(folder / "full.safetensors"),
                meta.at("full_lr").get<std::vector<double>>(), true);
 }
 
@@ -317,9 +338,11 @@ TEST(GoldenTraining, InterpreterOfTheDecomposedStepAgrees) {
   const auto trained = sorted_names(state.adapter.variables);
   const Batch batch = testing::golden_batch(testing::golden_examples(reference));
   const Outputs outputs = gradients_of(state, trained, batch, run_interpreter);
-  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "lora_loss"), kTolerance, "loss");
+  expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "lora_loss"), kTolerance,
+               "loss");
   for (const std::string& name : trained) {
-    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)), kTolerance, name);
+    expect_close(outputs.at("gradient." + name), reference.tensor("grad." + file_key(name)),
+                 kTolerance, name);
   }
 }
 

@@ -87,8 +87,9 @@ scan_layers: false
   EXPECT_THAT(recipe.lora.target_modules.suffixes, ElementsAre("q_proj", "v_proj"));
   EXPECT_EQ(recipe.lora.exclude_modules.expression, R"(.*layers\.0\..*)");
   EXPECT_THAT(*recipe.lora.layers_to_transform, ElementsAre(1, 2));
-  EXPECT_EQ(recipe.lora.rank_pattern.at("q_proj"), 4);
-  EXPECT_EQ(recipe.lora.alpha_pattern.at("model.layers.1.self_attn.v_proj"), 2.5);
+  EXPECT_EQ(recipe.lora.rank_pattern, (PatternList<int64_t>{{"q_proj", 4}}));
+  EXPECT_EQ(recipe.lora.alpha_pattern,
+            (PatternList<double>{{"model.layers.1.self_attn.v_proj", 2.5}}));
   EXPECT_EQ(recipe.training.learning_rate, 1e-4);
   EXPECT_EQ(recipe.training.lr_scheduler_type, Schedule::kCosine);
   EXPECT_EQ(recipe.training.max_steps, 10);
@@ -107,7 +108,7 @@ TEST(Recipe, OverridesReplaceTheFile) {
   EXPECT_THAT(recipe.lora.target_modules.suffixes, ElementsAre("q_proj"));
   EXPECT_EQ(recipe.training.seed, 42);  // null puts the default back
   EXPECT_EQ(recipe.data.eval, "held=out.jsonl");
-  EXPECT_EQ(recipe.lora.rank_pattern.at("q_proj"), 2);
+  EXPECT_EQ(recipe.lora.rank_pattern, (PatternList<int64_t>{{"q_proj", 2}}));
   EXPECT_THAT(recipe.where("training.max_steps"), HasSubstr("command line"));
 }
 

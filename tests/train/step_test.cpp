@@ -1,5 +1,5 @@
-// Laws of the train step: the same bits however it is run, no update where a number is not finite, and no
-// work for what is not trained.
+// Laws of the train step: the same bits however it is run, no update where a number is not finite,
+// and no work for what is not trained.
 
 #include "train/step.h"
 
@@ -87,7 +87,8 @@ class StepTest : public ::testing::Test {
   }
 
   // Losses, norms and final adapter after three steps, as one list of bits.
-  std::vector<float> run(const Variant& variant, int64_t rows_each = 2, int64_t micro_batches = 2) const {
+  std::vector<float> run(const Variant& variant, int64_t rows_each = 2,
+                         int64_t micro_batches = 2) const {
     ModelState state = load(variant);
     const StepOptions options = options_of(state, variant);
     StepRunner runner(options, state.tensors, variant.threads);
@@ -127,8 +128,8 @@ TEST_F(StepTest, TheSameBitsHoweverItIsRun) {
       for (bool scan_layers : {true, false}) {
         for (int threads : {1, 2}) {
           EXPECT_TRUE(same_bits(run({remat, scan_layers, threads, dropout}), reference))
-              << remat_name(remat) << (scan_layers ? " scanned " : " unrolled ") << threads << " threads, dropout "
-              << dropout;
+              << remat_name(remat) << (scan_layers ? " scanned " : " unrolled ") << threads
+              << " threads, dropout " << dropout;
         }
       }
     }
@@ -187,13 +188,17 @@ TEST_F(StepTest, NothingRunsBackwardBelowTheFirstTrainedLayer) {
   for (const Node& node : graph->nodes()) {
     if (node.op == &kScan) lengths.push_back(ScanLayout::of(node).length);
   }
-  EXPECT_EQ(lengths, (std::vector<int64_t>{2, 1, 1}));  // two frozen layers, the trained one, and back
-  // Seven linears forward twice over; backward only where a cotangent is wanted: not into the frozen layers.
+  EXPECT_EQ(lengths,
+            (std::vector<int64_t>{2, 1, 1}));  // two frozen layers, the trained one, and back
+  // Seven linears forward twice over; backward only where a cotangent is wanted: not into the
+  // frozen layers.
   EXPECT_EQ(count_in_bodies(*graph, kLinear, 1), 14);
-  EXPECT_EQ(count_in_bodies(*graph, kLinearInputGrad, 1), 4);  // o, gate, up, down: q, k and v feed nothing trained
+  EXPECT_EQ(count_in_bodies(*graph, kLinearInputGrad, 1),
+            4);  // o, gate, up, down: q, k and v feed nothing trained
 }
 
-// A frozen weight has no gradient GEMM: the only products of the backward body are with low-rank factors.
+// A frozen weight has no gradient GEMM: the only products of the backward body are with low-rank
+// factors.
 TEST_F(StepTest, FrozenWeightsHaveNoGradientProduct) {
   ModelState state = load();
   const StepOptions options = options_of(state, {});

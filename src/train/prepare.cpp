@@ -1,0 +1,331 @@
+#include "train/prepare.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "models/layout.h"
+#include "train/data_audit.h"
+#include "train/flops.h"
+#include "train/process.h"
+
+namespace graft {
+namespace {
+
+double megabytes(double bytes) { return bytes / 1e6; }
+
+// How many steps ahead the shapes of batches are looked up, to plan for the largest.
+constexpr int64_t kShapeHorizon = 20000;
+// Programs compiled before step 0; further shapes are compiled when they are first met.
+constexpr size_t kCompiledAhead = 4;
+
+class Preparation {
+ public:
+  explicit Preparation(Recipe recipe) : run_(std::make_unique<PreparedRun>()) {
+    run_->recipe = std::move(recipe);
+  }
+
+  std::unique_ptr<PreparedRun> execute() {
+    resolve_recipe(run_->recipe, today());
+    run_->output = run_->recipe.output_dir;
+    run_->compute = choose_compute(run_->recipe.compute, run_->recipe.model);
+    load_model();
+    try {
+      load_data();
+    } catch (const Error& error) {
+      run_->audit.refuse("data", error);
+      report_audit();
+      throw;
+    }
+    check_before_start();
+    prepare_programs();
+    report_audit();
+    refuse_unless_ok(run_->audit);
+    return std::move(run_);
+  }
+
+ private:
+  bool full() const { return run_->full(); }
+
+  void load_model() {
+    // Trained weights are kept in f32; a frozen base in what is computed with.
+    run_->state = load_model_state(run_->recipe.model, full() ? DType::kF32 : run_->compute.dtype);
+    for (const std::string& note : run_->state.notes)
+      run_->audit.add("model", AuditStatus::kWarning, note);
+    run_->audit.add("compute", AuditStatus::kOk,
+                    fmt::format("{}, {} threads", run_->compute.reason, run_->compute.threads));
+    if (full()) {
+      choose_trained_parameters();
+    } else {
+      attach();
+      for (const VariableSpec& v : run_->state.adapter.variables) run_->trained.push_back(v.name);
+    }
+    std::sort(run_->trained.begin(), run_->trained.end());
+    for (const std::string& name : run_->trained) {
+      const Tensor& value = run_->state.tensors.at(name);
+      run_->audit.trainable_parameters += value.elements();
+      run_->state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, value.shape());
+      run_->state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, value.shape());
+    }
+    run_->audit.total_parameters =
+        run_->state.parameter_count() + run_->state.adapter_parameter_count();
+  }
+
+  // method full: the parameters that training.trainable names, or all. Each is made writable.
+  void choose_trained_parameters() {
+    std::vector<std::regex> patterns;
+    std::vector<bool> matched(run_->recipe.training.trainable.size(), false);
+    for (const std::string& text : run_->recipe.training.trainable) patterns.emplace_back(text);
+    for (const VariableSpec& v : run_->state.parameters) {
+      bool trained = patterns.empty();
+      for (size_t i = 0; i < patterns.size(); ++i) {
+        if (!std::regex_search(v.name, patterns[i])) continue;
+        matched[i] = trained = true;
+      }
+      if (!trained) continue;
+      run_->trained.push_back(v.name);
+      run_->state.tensors[v.name] = run_->state.tensors.at(v.name).clone();
+      const bool is_matrix = v.shape.size() > 1;
+      if (!run_->recipe.training.decay_all && !is_matrix) run_->no_decay.push_back(v.name);
+    }
+    for (size_t i = 0; i < matched.size(); ++i) {
+      if (matched[i]) continue;
+      run_->audit.add(
+          "trainable", AuditStatus::kRefused,
+          fmt::format("\"{}\" in training.trainable matches no parameter; graft inspect lists them",
+                      run_->recipe.training.trainable[i]));
+    }
+  }
+
+  void attach() {
+    AdapterConfig config = run_->recipe.lora;
+    std::string start = "a fresh adapter (A uniform, B zero)";
+    if (!run_->recipe.init_adapter.empty()) {
+      config = initial_config();
+      start = fmt::format("the adapter in {}", run_->recipe.init_adapter);
+    }
+    run_->state.adapter_config = config;
+    run_->state.adapter = plan_adapters(config, all_linears(run_->state.config));
+    audit_targets(run_->audit, run_->state.adapter.modules_per_target,
+                  run_->state.adapter.unmatched_targets, run_->state.adapter.unmatched_patterns);
+    if (!run_->audit.ok()) {
+      report_audit();
+      refuse_unless_ok(run_->audit);
+    }
+    if (run_->recipe.init_adapter.empty()) {
+      for (const VariableSpec& v : run_->state.adapter.variables) {
+        run_->state.tensors.insert_or_assign(
+            v.name, initial_adapter_value(v, static_cast<uint64_t>(run_->recipe.training.seed)));
+      }
+    } else {
+      for (auto& [name, tensor] : load_adapter(run_->recipe.init_adapter, run_->state.adapter)) {
+        run_->state.tensors.insert_or_assign(name, std::move(tensor));
+      }
+    }
+    run_->audit.add("start", AuditStatus::kOk, "training begins from " + start);
+  }
+
+  // The configuration of lora.init_adapter; what the recipe says besides must agree with it.
+  AdapterConfig initial_config() const {
+    AdapterConfig config = read_adapter_folder_config(run_->recipe.init_adapter);
+    const auto agree = [&](const char* key, const auto& asked, const auto& found) {
+      if (!run_->recipe.given(key) || asked == found) return;
+      throw Error(fmt::format("{} is {} in the recipe and {} in {}", key, asked, found,
+                              run_->recipe.init_adapter),
+                  run_->recipe.where(key), "leave it out, or begin from another adapter");
+    };
+    agree("lora.r", run_->recipe.lora.r, config.r);
+    agree("lora.lora_alpha", run_->recipe.lora.lora_alpha, config.lora_alpha);
+    agree("lora.use_rslora", run_->recipe.lora.use_rslora, config.use_rslora);
+    if (run_->recipe.given("lora.target_modules"))
+      config.target_modules = run_->recipe.lora.target_modules;
+    if (run_->recipe.given("lora.exclude_modules"))
+      config.exclude_modules = run_->recipe.lora.exclude_modules;
+    if (run_->recipe.given("lora.layers_to_transform")) {
+      config.layers_to_transform = run_->recipe.lora.layers_to_transform;
+    }
+    if (run_->recipe.given("lora.rank_pattern"))
+      config.rank_pattern = run_->recipe.lora.rank_pattern;
+    if (run_->recipe.given("lora.alpha_pattern"))
+      config.alpha_pattern = run_->recipe.lora.alpha_pattern;
+    config.lora_dropout = run_->recipe.lora.lora_dropout;
+    return config;
+  }
+
+  void load_data() {
+    if (has_tokenizer(run_->recipe.model)) {
+      run_->text = load_text_model(run_->recipe.model, run_->recipe.data.chat_template);
+    }
+    const TextModel* text = run_->text ? &*run_->text : nullptr;
+    run_->train_data =
+        load_dataset(run_->recipe.data.train, text, run_->recipe.data, run_->compute.threads);
+    if (!run_->recipe.data.eval.empty()) {
+      run_->eval_data =
+          load_dataset(run_->recipe.data.eval, text, run_->recipe.data, run_->compute.threads);
+      run_->eval_batches.emplace(run_->eval_data->examples,
+                                 run_->recipe.training.per_device_batch_size);
+    }
+    audit_data(run_->audit, run_->train_data, {text, run_->state.config.vocab_size});
+    run_->batches.batch_size = run_->recipe.training.per_device_batch_size;
+    run_->batches.accumulation = run_->recipe.training.gradient_accumulation_steps;
+    run_->batches.max_length = run_->recipe.data.max_length;
+    run_->batches.packing = run_->recipe.data.packing;
+    run_->batches.shuffle = run_->recipe.training.shuffle;
+    run_->batches.seed = static_cast<uint64_t>(run_->recipe.training.seed);
+    run_->stream.emplace(run_->train_data.examples, run_->batches);
+    const double per_step =
+        static_cast<double>(run_->batches.batch_size * run_->batches.accumulation);
+    run_->total_steps = run_->recipe.training.max_steps.value_or(static_cast<int64_t>(
+        std::ceil(run_->recipe.training.num_train_epochs *
+                  static_cast<double>(run_->stream->sequences_per_epoch()) / per_step)));
+    if (run_->state.config.max_position_embeddings > 0 &&
+        run_->train_data.longest > run_->state.config.max_position_embeddings) {
+      run_->audit.add(
+          "positions", AuditStatus::kWarning,
+          fmt::format("rows have up to {} tokens; the model was made for {}",
+                      run_->train_data.longest, run_->state.config.max_position_embeddings));
+    }
+  }
+
+  // Rehearses what the end of the run does, so that it cannot fail there for a reason known now.
+  void check_before_start() {
+    int64_t bytes = 0;
+    for (const std::string& name : run_->trained) {
+      bytes += static_cast<int64_t>(run_->state.tensors.at(name).size_bytes());
+    }
+    audit_output(run_->audit, run_->output, 2 * bytes);
+    if (full() || !run_->audit.ok()) return;
+    const std::filesystem::path rehearsal = run_->output / ".rehearsal-adapter";
+    try {
+      save_adapter(rehearsal, run_->saved_adapter_config(), run_->state.adapter,
+                   run_->state.tensors);
+      load_adapter(rehearsal, run_->state.adapter);
+      run_->audit.add("adapter files", AuditStatus::kOk,
+                      "written and read back once, for rehearsal");
+    } catch (const Error& error) {
+      run_->audit.refuse("adapter files", error);
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(rehearsal, ignored);
+  }
+
+  StepOptions step_options() const {
+    StepOptions options;
+    options.config = &run_->state.config;
+    options.dtype = run_->compute.dtype;
+    options.lora = run_->state.adapter.sites;
+    options.parameters = run_->state.parameters;
+    options.adapters = run_->state.adapter.variables;
+    options.trained = run_->trained;
+    options.no_decay = run_->no_decay;
+    const TrainingOptions& t = run_->recipe.training;
+    options.adamw = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay};
+    options.max_grad_norm = t.max_grad_norm;
+    options.remat = t.remat;
+    options.scan_layers = run_->recipe.scan_layers;
+    return options;
+  }
+
+  // Compiles for the shapes to come and states the memory plan.
+  void prepare_programs() {
+    std::map<BatchShape, int64_t> shapes;
+    BatchStream ahead(run_->train_data.examples, run_->batches);
+    for (int64_t i = 0; i < std::min(run_->total_steps, kShapeHorizon); ++i)
+      ++shapes[shape_of(ahead.next())];
+    run_->runner.emplace(step_options(), run_->state.tensors, run_->compute.threads);
+    // The largest first: its plan is the run's.
+    std::vector<std::pair<BatchShape, int64_t>> order(shapes.begin(), shapes.end());
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+      return a.first.sequence_length * 4096 + a.first.targets >
+             b.first.sequence_length * 4096 + b.first.targets;
+    });
+    std::string listed;
+    cpu::MemoryPlan plan;
+    for (size_t i = 0; i < std::min(order.size(), kCompiledAhead); ++i) {
+      const cpu::MemoryPlan& p = run_->runner->prepare_train(order[i].first);
+      if (p.arena_bytes >= plan.arena_bytes) plan = p;
+      if (i == 0 && run_->recipe.training.stats_steps > 0)
+        run_->runner->prepare_train(order[i].first, true);
+    }
+    for (const auto& [shape, count] : order) {
+      listed += fmt::format("{}{} x {} tokens ({} steps)", listed.empty() ? "" : ", ",
+                            shape.batch_size, shape.sequence_length, count);
+      if (listed.size() > 200) break;
+    }
+    run_->audit.add("shapes", AuditStatus::kOk,
+                    fmt::format("{} batch shapes: {}", order.size(), listed));
+    state_plan(plan);
+  }
+
+  void state_plan(const cpu::MemoryPlan& plan) {
+    touch_mapped_pages(run_->state);
+    run_->gemm_limit = measure_gemm_limit(run_->compute.threads);
+    int64_t weights = 0, trained = 0;
+    for (const VariableSpec& v : run_->state.parameters) {
+      weights += static_cast<int64_t>(run_->state.tensors.at(v.name).size_bytes());
+    }
+    for (const std::string& name : run_->trained) {
+      trained += static_cast<int64_t>(run_->state.tensors.at(name).size_bytes());
+    }
+    // What is resident besides the arena is measured, not planned: program text, libraries, data.
+    const int64_t resident = resident_bytes();
+    const auto arena = static_cast<int64_t>(run_->runner->arena_bytes());
+    run_->planned_peak = std::max(resident + arena, peak_resident_bytes());
+    const nlohmann::ordered_json document = {
+        {"weights_bytes", weights},
+        {"trained_bytes", trained},
+        {"optimizer_bytes", 2 * trained},
+        {"arena_bytes", arena},
+        {"activation_bytes", plan.activation_bytes},
+        {"scratch_bytes", plan.scratch_bytes},
+        {"resident_before_arena_bytes", resident},
+        {"predicted_peak_bytes", run_->planned_peak},
+        {"gemm_limit_flops_per_second", run_->gemm_limit},
+    };
+    run_->audit.plan = document.dump();
+    run_->audit.add(
+        "memory", AuditStatus::kOk,
+        fmt::format("predicted peak {:.0f} MB: {:.0f} MB resident now (weights {:.0f} MB) and "
+                    "{:.0f} MB for the step (activations {:.0f} MB)",
+                    megabytes(static_cast<double>(run_->planned_peak)),
+                    megabytes(static_cast<double>(resident)),
+                    megabytes(static_cast<double>(weights)), megabytes(static_cast<double>(arena)),
+                    megabytes(static_cast<double>(plan.activation_bytes))));
+    run_->runner->reserve();
+  }
+
+  void report_audit() {
+    log_line(format_audit(run_->audit, isatty(STDERR_FILENO) != 0));
+    std::error_code error;
+    std::filesystem::create_directories(run_->output, error);
+    if (!error) write_file_atomically(run_->output / "audit.json", audit_json(run_->audit));
+  }
+
+  std::unique_ptr<PreparedRun> run_;
+};
+
+}  // namespace
+
+AdapterConfig PreparedRun::saved_adapter_config() const {
+  AdapterConfig config = state.adapter_config;
+  config.base_model_name_or_path = recipe.model;
+  if (config.target_modules.expression == "all-linear") {
+    config.target_modules.expression.reset();
+    for (const auto& [target, count] : state.adapter.modules_per_target) {
+      config.target_modules.suffixes.push_back(target);
+    }
+  }
+  return config;
+}
+
+std::unique_ptr<PreparedRun> prepare_run(Recipe recipe) {
+  require_keys(recipe, {"model", "output_dir", "data.train"});
+  return Preparation(std::move(recipe)).execute();
+}
+
+}  // namespace graft
