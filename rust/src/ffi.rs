@@ -43,13 +43,18 @@ fn leak<T>(values: Vec<T>) -> *mut T {
 /// `data` came from `leak` of a vector of `size` values, or is null.
 unsafe fn reclaim<T>(data: *mut T, size: usize) {
     if !data.is_null() {
-        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(data, size)));
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            data, size,
+        )));
     }
 }
 
 fn to_bytes(text: Vec<u8>) -> Bytes {
     let size = text.len();
-    Bytes { data: leak(text), size }
+    Bytes {
+        data: leak(text),
+        size,
+    }
 }
 
 /// # Safety
@@ -157,8 +162,16 @@ pub unsafe extern "C" fn graft_tokenizer_encode(
         let text = utf8(input(text, size), "the text")?;
         let (ids, offsets) = (*tokenizer).encode(text, add_special_tokens, with_offsets)?;
         let size = ids.len();
-        let offsets = if with_offsets { leak(offsets) } else { std::ptr::null_mut() };
-        *out = Encoding { ids: leak(ids), offsets, size };
+        let offsets = if with_offsets {
+            leak(offsets)
+        } else {
+            std::ptr::null_mut()
+        };
+        *out = Encoding {
+            ids: leak(ids),
+            offsets,
+            size,
+        };
         Ok(())
     })
 }
@@ -175,7 +188,11 @@ pub unsafe extern "C" fn graft_tokenizer_decode(
     error: *mut Bytes,
 ) -> i32 {
     guarded(error, || {
-        let ids = if size == 0 { &[] } else { slice::from_raw_parts(ids, size) };
+        let ids = if size == 0 {
+            &[]
+        } else {
+            slice::from_raw_parts(ids, size)
+        };
         *out = to_bytes((*tokenizer).decode(ids, skip_special_tokens)?.into_bytes());
         Ok(())
     })
@@ -275,7 +292,11 @@ pub unsafe extern "C" fn graft_template_render(
         let (text, ranges) = (*template).render(variables, date)?;
         let flat: Vec<usize> = ranges.iter().flat_map(|r| [r.start, r.end]).collect();
         let range_count = ranges.len();
-        *out = Rendering { text: to_bytes(text.into_bytes()), ranges: leak(flat), range_count };
+        *out = Rendering {
+            text: to_bytes(text.into_bytes()),
+            ranges: leak(flat),
+            range_count,
+        };
         Ok(())
     })
 }
@@ -290,7 +311,10 @@ pub unsafe extern "C" fn graft_parquet_to_jsonl(
     error: *mut Bytes,
 ) -> i32 {
     guarded(error, || {
-        *out = to_bytes(crate::parquet::to_jsonl(utf8(input(path, size), "the path")?)?);
+        *out = to_bytes(crate::parquet::to_jsonl(utf8(
+            input(path, size),
+            "the path",
+        )?)?);
         Ok(())
     })
 }

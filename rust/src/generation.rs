@@ -24,7 +24,9 @@ pub fn rewrite(source: &str, limit: usize) -> Result<(String, bool), String> {
         let length = construct_length(rest);
         let construct = &rest[..length];
         if length > limit && !construct.starts_with("{#") {
-            return Err(format!("a tag or expression of the template is longer than {limit} bytes"));
+            return Err(format!(
+                "a tag or expression of the template is longer than {limit} bytes"
+            ));
         }
         rest = &rest[length..];
         let Some((left, name, right)) = parse_tag(construct) else {
@@ -43,7 +45,9 @@ pub fn rewrite(source: &str, limit: usize) -> Result<(String, bool), String> {
                 ));
             }
             "endgeneration" => {
-                depth = depth.checked_sub(1).ok_or("{% endgeneration %} without a beginning")?;
+                depth = depth
+                    .checked_sub(1)
+                    .ok_or("{% endgeneration %} without a beginning")?;
                 out.push_str(&format!(
                     "{{%{left} endif %}}{{{{ {CLOSE} }}}}{{% endwith {right}%}}"
                 ));

@@ -28,7 +28,8 @@ pub fn to_jsonl(path: &str) -> Result<Vec<u8>, String> {
 fn row_to_json(row: &Row) -> Result<Value, String> {
     let mut object = Map::new();
     for (name, field) in row.get_column_iter() {
-        let value = field_to_json(field).map_err(|message| format!("column {name:?}: {message}"))?;
+        let value =
+            field_to_json(field).map_err(|message| format!("column {name:?}: {message}"))?;
         object.insert(name.clone(), value);
     }
     Ok(Value::Object(object))
@@ -37,9 +38,12 @@ fn row_to_json(row: &Row) -> Result<Value, String> {
 fn field_to_json(field: &Field) -> Result<Value, String> {
     match field {
         Field::Group(row) => row_to_json(row),
-        Field::ListInternal(list) => {
-            list.elements().iter().map(field_to_json).collect::<Result<_, _>>().map(Value::Array)
-        }
+        Field::ListInternal(list) => list
+            .elements()
+            .iter()
+            .map(field_to_json)
+            .collect::<Result<_, _>>()
+            .map(Value::Array),
         Field::MapInternal(map) => {
             let mut object = Map::new();
             for (key, value) in map.entries() {
@@ -62,5 +66,7 @@ fn field_to_json(field: &Field) -> Result<Value, String> {
 }
 
 fn number(x: f64) -> Result<Value, String> {
-    Number::from_f64(x).map(Value::Number).ok_or_else(|| format!("the number {x} is not finite"))
+    Number::from_f64(x)
+        .map(Value::Number)
+        .ok_or_else(|| format!("the number {x} is not finite"))
 }

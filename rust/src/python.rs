@@ -1,9 +1,9 @@
-//! Pieces of Python that chat templates rely on: string methods, `json.dumps`, `strftime`.
+//! Methods of Python's values that chat templates call.
 
 use minijinja::value::{from_args, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-fn invalid(message: impl Into<String>) -> Error {
+pub fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
@@ -33,6 +33,7 @@ pub fn call_method(
     args: &[Value],
 ) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
+        bound_method(state, text, method)?;
         if let Some(result) = string_method(text, method, args) {
             return result;
         }
@@ -42,6 +43,35 @@ pub fn call_method(
         return Ok(value.clone());
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// The widest field that `str.format` may pad to, in digits.
+const WIDTH_DIGITS: usize = 4;
+
+/// Pays or refuses beforehand where a method makes much out of little: the engine counts results only
+/// once they are there.
+fn bound_method(state: &State, text: &str, method: &str) -> Result<(), Error> {
+    match method {
+        // A fuel for 64 bytes; up to one value for each byte, of half that size.
+        "split" | "rsplit" | "splitlines" => state.consume_fuel(text.len() as u64 / 2),
+        "format" => {
+            let mut digits = 0;
+            let mut depth = 0;
+            for c in text.chars() {
+                digits = if c.is_ascii_digit() { digits + 1 } else { 0 };
+                depth = match c {
+                    '{' => depth + 1,
+                    '}' => 0,
+                    _ => depth,
+                };
+                if depth > 0 && digits > WIDTH_DIGITS {
+                    return Err(invalid("format: a field is too wide"));
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn string_method(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
@@ -75,7 +105,11 @@ fn partition(text: &str, args: &[Value], from_right: bool) -> Result<Value, Erro
     if separator.is_empty() {
         return Err(invalid("empty separator"));
     }
-    let at = if from_right { text.rfind(separator) } else { text.find(separator) };
+    let at = if from_right {
+        text.rfind(separator)
+    } else {
+        text.find(separator)
+    };
     let parts = match at {
         Some(at) => [&text[..at], separator, &text[at + separator.len()..]],
         None if from_right => ["", "", text],
@@ -93,7 +127,9 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
         Some("") => return Err(invalid("empty separator")),
         Some(separator) => {
             while parts.len() < limit {
-                let Some(at) = rest.rfind(separator) else { break };
+                let Some(at) = rest.rfind(separator) else {
+                    break;
+                };
                 parts.push(Value::from(&rest[at + separator.len()..]));
                 rest = &rest[..at];
             }
@@ -117,316 +153,4 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
     }
     parts.reverse();
     Ok(Value::from(parts))
-}
-
-/// `json.dumps`, with transformers' default of writing non-ASCII characters as they are.
-pub fn json_dumps(
-    value: &Value,
-    ensure_ascii: Option<bool>,
-    indent: Option<Value>,
-    separators: Option<Value>,
-    sort_keys: Option<bool>,
-) -> Result<String, Error> {
-    let indent = match indent {
-        None => None,
-        Some(value) if value.is_none() => None,
-        Some(value) => Some(match value.as_str() {
-            Some(text) => text.to_string(),
-            None => {
-                let n = usize::try_from(value).map_err(|_| invalid("indent must be a number"))?;
-                " ".repeat(n.min(64))
-            }
-        }),
-    };
-    let item_separator = if indent.is_some() { "," } else { ", " };
-    let (item, key) = match separators {
-        Some(pair) if !pair.is_none() => {
-            let parts: Vec<Value> = pair.try_iter()?.collect();
-            match parts.as_slice() {
-                [a, b] => (a.to_string(), b.to_string()),
-                _ => return Err(invalid("separators must be a pair")),
-            }
-        }
-        _ => (item_separator.to_string(), ": ".to_string()),
-    };
-    let mut writer = JsonWriter {
-        out: String::new(),
-        ensure_ascii: ensure_ascii.unwrap_or(false),
-        sort_keys: sort_keys.unwrap_or(false),
-        indent,
-        item,
-        key,
-    };
-    writer.write(value, 0)?;
-    Ok(writer.out)
-}
-
-/// Values nested deeper than this are refused: each level takes native stack.
-const JSON_DEPTH: usize = 128;
-
-struct JsonWriter {
-    out: String,
-    ensure_ascii: bool,
-    sort_keys: bool,
-    indent: Option<String>,
-    item: String,
-    key: String,
-}
-
-impl JsonWriter {
-    fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
-        if depth > JSON_DEPTH {
-            return Err(invalid("tojson: the value is nested too deeply"));
-        }
-        match value.kind() {
-            ValueKind::None => self.out.push_str("null"),
-            ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => self.write_number(value),
-            ValueKind::String => self.write_text(value.as_str().unwrap_or_default()),
-            ValueKind::Seq | ValueKind::Iterable => {
-                let items: Vec<Value> = value.try_iter()?.collect();
-                self.write_items('[', ']', items.len(), depth, |writer, i| {
-                    writer.write(&items[i], depth + 1)
-                })?;
-            }
-            ValueKind::Map => {
-                let mut keys: Vec<Value> = value.try_iter()?.collect();
-                if self.sort_keys {
-                    keys.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-                }
-                self.write_items('{', '}', keys.len(), depth, |writer, i| {
-                    writer.write_key(&keys[i])?;
-                    let separator = writer.key.clone();
-                    writer.out.push_str(&separator);
-                    writer.write(&value.get_item(&keys[i])?, depth + 1)
-                })?;
-            }
-            kind => return Err(invalid(format!("tojson: a value of type {kind} has no JSON"))),
-        }
-        Ok(())
-    }
-
-    fn write_items(
-        &mut self,
-        open: char,
-        close: char,
-        count: usize,
-        depth: usize,
-        mut write_one: impl FnMut(&mut Self, usize) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.out.push(open);
-        for i in 0..count {
-            if i > 0 {
-                let separator = self.item.clone();
-                self.out.push_str(&separator);
-            }
-            self.new_line(depth + 1);
-            write_one(self, i)?;
-        }
-        if count > 0 {
-            self.new_line(depth);
-        }
-        self.out.push(close);
-        Ok(())
-    }
-
-    fn new_line(&mut self, depth: usize) {
-        if let Some(indent) = &self.indent {
-            self.out.push('\n');
-            self.out.push_str(&indent.repeat(depth));
-        }
-    }
-
-    fn write_key(&mut self, key: &Value) -> Result<(), Error> {
-        match key.kind() {
-            ValueKind::String => self.write_text(key.as_str().unwrap_or_default()),
-            ValueKind::Number | ValueKind::Bool | ValueKind::None => {
-                self.out.push('"');
-                self.write(key, 0)?;
-                self.out.push('"');
-            }
-            kind => return Err(invalid(format!("tojson: a key cannot be of type {kind}"))),
-        }
-        Ok(())
-    }
-
-    fn write_number(&mut self, value: &Value) {
-        if value.is_integer() {
-            self.out.push_str(&value.to_string());
-        } else {
-            self.out.push_str(&float_repr(f64::try_from(value.clone()).unwrap_or(f64::NAN)));
-        }
-    }
-
-    fn write_text(&mut self, text: &str) {
-        self.out.push('"');
-        for c in text.chars() {
-            match c {
-                '"' => self.out.push_str("\\\""),
-                '\\' => self.out.push_str("\\\\"),
-                '\n' => self.out.push_str("\\n"),
-                '\r' => self.out.push_str("\\r"),
-                '\t' => self.out.push_str("\\t"),
-                '\u{8}' => self.out.push_str("\\b"),
-                '\u{c}' => self.out.push_str("\\f"),
-                c if c < ' ' => self.write_escape(c as u16),
-                c if !c.is_ascii() && self.ensure_ascii => {
-                    let mut units = [0; 2];
-                    for unit in c.encode_utf16(&mut units) {
-                        self.write_escape(*unit);
-                    }
-                }
-                // Python escapes DEL only where it escapes all that is not ASCII, which DEL is.
-                c => self.out.push(c),
-            }
-        }
-        self.out.push('"');
-    }
-
-    fn write_escape(&mut self, unit: u16) {
-        self.out.push_str(&format!("\\u{unit:04x}"));
-    }
-}
-
-/// `repr` of a Python float: the shortest digits that read back the same, with an exponent where it is
-/// below -4 or at least 16.
-pub fn float_repr(x: f64) -> String {
-    if x.is_nan() {
-        return "NaN".to_string();
-    }
-    if x.is_infinite() {
-        return if x > 0.0 { "Infinity" } else { "-Infinity" }.to_string();
-    }
-    let scientific = format!("{x:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if x != 0.0 && !(-4..16).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    let plain = format!("{x}");
-    if plain.contains('.') {
-        plain
-    } else {
-        plain + ".0"
-    }
-}
-
-/// A day, whose midnight is the time that templates see.
-pub struct Date {
-    year: i32,
-    month: usize,
-    day: usize,
-}
-
-const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-];
-const DAYS: [&str; 7] =
-    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-
-impl Date {
-    /// Reads YYYY-MM-DD.
-    pub fn parse(text: &str) -> Result<Date, String> {
-        let wrong = || format!("the date \"{text}\" is not of the form YYYY-MM-DD");
-        let bytes = text.as_bytes();
-        if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
-            return Err(wrong());
-        }
-        let digits = |from: usize, to: usize| -> Result<usize, String> {
-            let part = text.get(from..to).ok_or_else(wrong)?;
-            if !part.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(wrong());
-            }
-            part.parse().map_err(|_| wrong())
-        };
-        let date =
-            Date { year: digits(0, 4)? as i32, month: digits(5, 7)?, day: digits(8, 10)? };
-        if !(1..=12).contains(&date.month) || !(1..=date.days_in_month(date.month)).contains(&date.day)
-        {
-            return Err(format!("the date \"{text}\" does not exist"));
-        }
-        Ok(date)
-    }
-
-    fn days_in_month(&self, month: usize) -> usize {
-        let leap = (self.year % 4 == 0 && self.year % 100 != 0) || self.year % 400 == 0;
-        match month {
-            2 => 28 + usize::from(leap),
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        }
-    }
-
-    fn day_of_year(&self) -> usize {
-        (1..self.month).map(|m| self.days_in_month(m)).sum::<usize>() + self.day
-    }
-
-    /// 0 for Sunday (Sakamoto's rule).
-    fn day_of_week(&self) -> usize {
-        const OFFSETS: [i32; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
-        let year = if self.month < 3 { self.year - 1 } else { self.year };
-        let sum = year + year / 4 - year / 100 + year / 400;
-        (sum + OFFSETS[self.month - 1] + self.day as i32).rem_euclid(7) as usize
-    }
-
-    /// `strftime` in the C locale, the time being midnight and without a zone.
-    pub fn strftime(&self, format: &str) -> Result<String, String> {
-        let mut out = String::new();
-        let mut chars = format.chars();
-        while let Some(c) = chars.next() {
-            if c != '%' {
-                out.push(c);
-                continue;
-            }
-            let mut code = chars.next().unwrap_or('%');
-            let unpadded = code == '-';
-            if unpadded {
-                code = chars.next().unwrap_or('%');
-            }
-            let field = self.field(code)?;
-            let bare = field.trim_start_matches('0');
-            match (unpadded, bare) {
-                (false, _) => out.push_str(&field),
-                (true, "") => out.push('0'),
-                (true, bare) => out.push_str(bare),
-            }
-        }
-        Ok(out)
-    }
-
-    fn field(&self, code: char) -> Result<String, String> {
-        let (year, month, day) = (self.year, self.month, self.day);
-        let month_name = MONTHS[month - 1];
-        let day_name = DAYS[self.day_of_week()];
-        Ok(match code {
-            'Y' => format!("{year}"),
-            'y' => format!("{:02}", year % 100),
-            'm' => format!("{month:02}"),
-            'd' => format!("{day:02}"),
-            'e' => format!("{day:2}"),
-            'B' => month_name.to_string(),
-            'b' | 'h' => month_name[..3].to_string(),
-            'A' => day_name.to_string(),
-            'a' => day_name[..3].to_string(),
-            'j' => format!("{:03}", self.day_of_year()),
-            'u' => format!("{}", (self.day_of_week() + 6) % 7 + 1),
-            'w' => format!("{}", self.day_of_week()),
-            'H' | 'M' | 'S' => "00".to_string(),
-            'I' => "12".to_string(),
-            'f' => "000000".to_string(),
-            'p' => "AM".to_string(),
-            'F' => format!("{year}-{month:02}-{day:02}"),
-            'D' | 'x' => format!("{month:02}/{day:02}/{:02}", year % 100),
-            'T' | 'X' => "00:00:00".to_string(),
-            'R' => "00:00".to_string(),
-            'c' => format!("{} {} {day:2} 00:00:00 {year}", &day_name[..3], &month_name[..3]),
-            'Z' | 'z' => String::new(),
-            'n' => "\n".to_string(),
-            't' => "\t".to_string(),
-            '%' => "%".to_string(),
-            other => return Err(format!("strftime_now: %{other} is not supported")),
-        })
-    }
 }

@@ -9,14 +9,15 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{context, Environment, Error, ErrorKind, State};
 
-use crate::{generation, python};
+use crate::date::Date;
+use crate::{generation, json, python};
 
 const NAME: &str = "chat template";
 const DATE: &str = "graft_template_date";
 
 /// Instructions a rendering may take; creating 64 bytes of text costs one as well. The longest stock
 /// templates take some thousands for a conversation of a hundred turns.
-const BASE_FUEL: u64 = 4_000_000;
+const BASE_FUEL: u64 = 8_000_000;
 /// A rendered text may be this long, or eight times as long as the conversation if that is more.
 const BASE_OUTPUT: usize = 16 << 20;
 /// A template's source, and one tag or expression in it, may be this long. Stock templates stay below 20
@@ -57,14 +58,20 @@ impl Template {
                 .stack_size(COMPILE_STACK)
                 .spawn_scoped(scope, || -> Result<Environment<'static>, String> {
                     let mut environment = new_environment()?;
-                    environment.add_template_owned(NAME, rewritten).map_err(|e| describe(&e))?;
+                    environment
+                        .add_template_owned(NAME, rewritten)
+                        .map_err(|e| describe(&e))?;
                     Ok(environment)
                 })
                 .map_err(|e| format!("no thread to compile the template: {e}"))?
                 .join()
                 .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
         })?;
-        Ok(Template { environment, source: source.to_string(), has_generation })
+        Ok(Template {
+            environment,
+            source: source.to_string(),
+            has_generation,
+        })
     }
 
     pub fn has_generation(&self) -> bool {
@@ -80,7 +87,7 @@ impl Template {
     ) -> Result<(String, Vec<Range<usize>>), String> {
         let values: serde_json::Map<String, serde_json::Value> = serde_json::from_str(variables)
             .map_err(|e| format!("the conversation is not valid JSON: {e}"))?;
-        python::Date::parse(date)?;
+        Date::parse(date)?;
         let (open, close) = self.choose_marks(variables);
         let context = context! {
             graft_generation_open => Value::from(open.clone()),
@@ -89,9 +96,12 @@ impl Template {
             ..to_value(serde_json::Value::Object(values))
         };
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(BASE_FUEL + variables.len() as u64));
+        environment.set_fuel(Some(BASE_FUEL + 4 * variables.len() as u64));
         let limit = BASE_OUTPUT.max(variables.len().saturating_mul(8));
-        let mut output = Limited { text: Vec::new(), limit };
+        let mut output = Limited {
+            text: Vec::new(),
+            limit,
+        };
         let template = environment.get_template(NAME).map_err(|e| describe(&e))?;
         if let Err(error) = template.render_captured_to(context, &mut output) {
             if output.text.len() >= limit {
@@ -174,15 +184,23 @@ fn new_environment() -> Result<Environment<'static>, String> {
     env.set_unknown_method_callback(python::call_method);
     env.set_formatter(|out, state, value| {
         refuse_python_text(value)?;
+        if value.kind() == ValueKind::Number && !value.is_integer() {
+            let text = json::float_repr(f64::try_from(value.clone())?);
+            return out.write_str(&text).map_err(Error::from);
+        }
         minijinja::escape_formatter(out, state, value)
     });
+    env.remove_filter("pprint"); // it prints as Python does, or nearly
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
     env.add_filter("tojson", tojson);
-    env.add_filter("trim", |value: &Value, chars: Option<&str>| -> Result<String, Error> {
-        let text = plain_text(value)?;
-        Ok(python::strip(&text, chars, true, true).to_string())
-    });
+    env.add_filter(
+        "trim",
+        |value: &Value, chars: Option<&str>| -> Result<String, Error> {
+            let text = plain_text(value)?;
+            Ok(python::strip(&text, chars, true, true).to_string())
+        },
+    );
     env.add_filter("string", |value: &Value| plain_text(value));
     Ok(env)
 }
@@ -213,7 +231,7 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     let invalid = |message| Error::new(ErrorKind::InvalidOperation, message);
     let date = state.lookup(DATE).unwrap_or_default();
-    let date = python::Date::parse(date.as_str().unwrap_or_default()).map_err(invalid)?;
+    let date = Date::parse(date.as_str().unwrap_or_default()).map_err(invalid)?;
     date.strftime(format).map_err(invalid)
 }
 
@@ -224,7 +242,7 @@ fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let separators: Option<Value> = options.get("separators")?;
     let sort_keys: Option<bool> = options.get("sort_keys")?;
     options.assert_all_used()?;
-    python::json_dumps(value, ensure_ascii, indent, separators, sort_keys)
+    json::dumps(value, ensure_ascii, indent, separators, sort_keys)
 }
 
 /// One line for a person: the template's own words, or what the engine says with its line.

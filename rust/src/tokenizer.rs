@@ -31,7 +31,11 @@ impl Tokenizer {
         let encoding = encoding.map_err(|e| e.to_string())?;
         let ids = encoding.get_ids().iter().map(|&id| id as i32).collect();
         let flat = if offsets {
-            encoding.get_offsets().iter().flat_map(|&(begin, end)| [begin, end]).collect()
+            encoding
+                .get_offsets()
+                .iter()
+                .flat_map(|&(begin, end)| [begin, end])
+                .collect()
         } else {
             Vec::new()
         };
@@ -60,7 +64,12 @@ impl Tokenizer {
             .iter()
             .map(|(id, t)| json!({"id": id, "content": t.content, "special": t.special}))
             .collect();
-        let largest = self.0.get_vocab(true).into_values().max().map_or(-1, i64::from);
+        let largest = self
+            .0
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(-1, i64::from);
         let size = self.0.get_vocab_size(true);
         Ok(json!({"vocabulary_size": size, "largest_id": largest, "added": added}).to_string())
     }

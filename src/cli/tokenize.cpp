@@ -26,7 +26,8 @@ struct Options {
   bool json = false;
 };
 
-// FILE holds {"messages": [...], "tools": [...], "documents": [...]}, or the list of messages alone.
+// FILE holds {"messages": [...], "tools": [...], "documents": [...]}, or the list of messages
+// alone.
 Conversation read_conversation(const std::string& path) {
   std::string text = read_text_file(path);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
@@ -42,7 +43,8 @@ Conversation read_conversation(const std::string& path) {
     return conversation;
   }
   if (!document.is_object() || !document.contains("messages")) {
-    throw Error("the file has no messages", path, "it holds {\"messages\": [...], \"tools\": [...]}");
+    throw Error("the file has no messages", path,
+                "it holds {\"messages\": [...], \"tools\": [...]}");
   }
   conversation.messages = document["messages"].dump();
   if (document.contains("tools")) conversation.tools = document["tools"].dump();
@@ -85,9 +87,8 @@ void tokenize(const Options& options) {
     print_for_people(model, result);
     return;
   }
-  print_json({{"text", result.text},
-              {"input_ids", result.ids},
-              {"assistant_mask", result.trained}});
+  print_json(
+      {{"text", result.text}, {"input_ids", result.ids}, {"assistant_mask", result.trained}});
 }
 
 }  // namespace
@@ -102,11 +103,13 @@ void add_tokenize_command(CLI::App& app) {
   CLI::Option* messages = command->add_option(
       "--messages", options->messages, "JSON file with {\"messages\": [...], \"tools\": [...]}");
   text->excludes(messages);
-  command->add_flag("--add-special-tokens", options->add_special_tokens,
-                    "With --text: add what the tokenizer puts around a text")
+  command
+      ->add_flag("--add-special-tokens", options->add_special_tokens,
+                 "With --text: add what the tokenizer puts around a text")
       ->needs(text);
-  command->add_flag("--add-generation-prompt", options->add_generation_prompt,
-                    "End with the header of a reply")
+  command
+      ->add_flag("--add-generation-prompt", options->add_generation_prompt,
+                 "End with the header of a reply")
       ->needs(messages);
   command->add_option("--chat-template", options->chat_template, "Template file to use instead")
       ->needs(messages);

@@ -85,10 +85,9 @@ MaskedConversation AssistantMasker::mask(const Conversation& conversation,
   }
   if (template_.has_generation_marks()) {
     for (const ByteRange& range : renderer.plain().generation) {
-      const bool is_unwanted =
-          std::any_of(result.spans.begin(), result.spans.end(), [&](const AssistantSpan& span) {
-            return !span.trained && overlaps(span.bytes, range);
-          });
+      const bool is_unwanted = std::any_of(
+          result.spans.begin(), result.spans.end(),
+          [&](const AssistantSpan& span) { return !span.trained && overlaps(span.bytes, range); });
       if (!is_unwanted) mark(encoding, range, /*touching=*/true, result.trained);
     }
   } else {

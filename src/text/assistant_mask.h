@@ -1,13 +1,14 @@
 #pragma once
 // Which tokens of a conversation are trained: those that the assistant says.
 //
-// The whole conversation is rendered and tokenised once, special tokens being those that the template
-// wrote. Where the template has {% generation %} blocks, they decide, as in transformers: every token that
-// touches one is trained. Otherwise the replies' spans (text/reply_spans.h) decide, and a token must lie
-// wholly inside one: a token that a reply shares with its header is not trained.
+// The whole conversation is rendered and tokenised once, special tokens being those that the
+// template wrote. Where the template has {% generation %} blocks, they decide, as in transformers:
+// every token that touches one is trained. Otherwise the replies' spans (text/reply_spans.h)
+// decide, and a token must lie wholly inside one: a token that a reply shares with its header is
+// not trained.
 //
-// An assistant message with `weight: 0` or `train: false` is not trained; both keys are taken away before
-// rendering.
+// An assistant message with `weight: 0` or `train: false` is not trained; both keys are taken away
+// before rendering.
 //
 //   const AssistantMasker masker(tokenizer, chat_template);
 //   const MaskedConversation masked = masker.mask({.messages = messages}, {}, false);
@@ -35,8 +36,8 @@ struct MaskedConversation {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;  // 0 or 1 for each id
   std::vector<AssistantSpan> spans;
-  // What a careful person would want to know of this conversation: what the template left out, special
-  // tokens in its texts, replies without an end. Messages are counted from 1.
+  // What a careful person would want to know of this conversation: what the template left out,
+  // special tokens in its texts, replies without an end. Messages are counted from 1.
   std::vector<std::string> warnings;
 };
 
@@ -44,7 +45,8 @@ class AssistantMasker {
  public:
   AssistantMasker(Tokenizer tokenizer, ChatTemplate chat_template);
 
-  // Raises Error where the template refuses the conversation. Safe to call from several threads at once.
+  // Raises Error where the template refuses the conversation. Safe to call from several threads at
+  // once.
   MaskedConversation mask(const Conversation& conversation, const TemplateSettings& settings,
                           bool add_generation_prompt,
                           NullKeys null_keys = NullKeys::kDropOrKeep) const;

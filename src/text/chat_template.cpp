@@ -17,8 +17,9 @@ ChatTemplate ChatTemplate::compile(std::string_view source, const std::string& w
   RustBytes error;
   graft_template* handle = nullptr;
   bool has_generation = false;
-  rust_call(graft_template_create(source.data(), source.size(), &handle, &has_generation, error.get()),
-            error, where, "give another template with data.chat_template or --chat-template");
+  rust_call(
+      graft_template_create(source.data(), source.size(), &handle, &has_generation, error.get()),
+      error, where, "give another template with data.chat_template or --chat-template");
   ChatTemplate compiled;
   compiled.handle_ = std::shared_ptr<const graft_template>(
       handle, [](const graft_template* t) { graft_template_free(const_cast<graft_template*>(t)); });
@@ -31,7 +32,8 @@ ChatTemplate ChatTemplate::compile(std::string_view source, const std::string& w
 
 Rendered ChatTemplate::render(const Conversation& conversation, const TemplateSettings& settings,
                               bool add_generation_prompt, NullKeys null_keys) const {
-  return ConversationRenderer(*this, conversation, settings, add_generation_prompt, null_keys).plain();
+  return ConversationRenderer(*this, conversation, settings, add_generation_prompt, null_keys)
+      .plain();
 }
 
 Rendered ChatTemplate::render_variables(std::string_view variables, const std::string& date) const {

@@ -1,15 +1,18 @@
 #pragma once
 // Chat templates: a conversation as the one text that its model reads.
 //
-// Templates are Jinja sources as models ship them, rendered as transformers renders them: blocks trimmed,
-// loop controls, raise_exception, strftime_now, tojson with Python's spacing, Python's string methods, and
-// {% generation %} blocks. What a template may do is bounded (work, depth, length), and it reads no file.
+// Templates are Jinja sources as models ship them, rendered as transformers renders them: blocks
+// trimmed, loop controls, raise_exception, strftime_now, tojson with Python's spacing, Python's
+// string methods, and
+// {% generation %} blocks. What a template may do is bounded (work, depth, length), and it reads no
+// file.
 //
 // Where the result would be a guess, rendering raises Error instead: a null, list or object that is
 // printed without tojson, which Python would write in its own notation.
 //
-//   ChatTemplate chat = ChatTemplate::compile(source, "model/chat_template.jinja", {{"bos_token", "<s>"}});
-//   Rendered out = chat.render({.messages = R"([{"role": "user", "content": "Hi"}])"}, {}, true);
+//   ChatTemplate chat = ChatTemplate::compile(source, "model/chat_template.jinja", {{"bos_token",
+//   "<s>"}}); Rendered out = chat.render({.messages = R"([{"role": "user", "content": "Hi"}])"},
+//   {}, true);
 
 #include <map>
 #include <memory>
@@ -41,8 +44,8 @@ struct Rendered {
   std::vector<ByteRange> generation;  // what {% generation %} blocks wrote, in order
 };
 
-// Message keys whose value is null. transformers drops them before rendering; some templates (DeepSeek's)
-// need `content: null` beside tool calls, and fail without it.
+// Message keys whose value is null. transformers drops them before rendering; some templates
+// (DeepSeek's) need `content: null` beside tool calls, and fail without it.
 enum class NullKeys {
   kDrop,
   kKeep,
@@ -51,7 +54,8 @@ enum class NullKeys {
 
 class ChatTemplate {
  public:
-  // `special_tokens` are the variables bos_token, eos_token, ...; `where` names the source in errors.
+  // `special_tokens` are the variables bos_token, eos_token, ...; `where` names the source in
+  // errors.
   static ChatTemplate compile(std::string_view source, const std::string& where,
                               std::map<std::string, std::string> special_tokens);
 

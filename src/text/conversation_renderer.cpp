@@ -26,7 +26,8 @@ std::string dump(const ordered_json& value, const std::string& where) {
   }
 }
 
-ordered_json list_or_null(const std::string& text, const std::string& what, const std::string& where) {
+ordered_json list_or_null(const std::string& text, const std::string& what,
+                          const std::string& where) {
   if (text.empty()) return nullptr;
   ordered_json value = parse(text, what, where);
   if (value.is_null()) return value;
@@ -98,7 +99,8 @@ ConversationRenderer::ConversationRenderer(const ChatTemplate& chat_template,
     drop_null_keys_ = drop;
     texts_.clear();
     for (const ordered_json& message : messages_) texts_.push_back(message_text(message));
-    plain_ = template_.render_variables(this->variables(texts_, add_generation_prompt_, true), date_);
+    plain_ =
+        template_.render_variables(this->variables(texts_, add_generation_prompt_, true), date_);
   };
   const bool may_keep = null_keys == NullKeys::kDropOrKeep &&
                         std::any_of(messages_.begin(), messages_.end(), has_null_key);
@@ -126,7 +128,8 @@ std::string ConversationRenderer::message_text(const ordered_json& message) cons
 std::string ConversationRenderer::variables(std::span<const std::string> messages,
                                             bool add_generation_prompt, bool with_tools) const {
   std::string text = with_tools ? open_ : open_without_tools_;
-  text += add_generation_prompt ? ",\"add_generation_prompt\":true" : ",\"add_generation_prompt\":false";
+  text += add_generation_prompt ? ",\"add_generation_prompt\":true"
+                                : ",\"add_generation_prompt\":false";
   text += ",\"messages\":[";
   for (size_t i = 0; i < messages.size(); ++i) {
     if (i > 0) text += ',';

@@ -1,8 +1,8 @@
 #pragma once
 // Renders one conversation many times over, with a message changed here or left out there.
 //
-// Used by chat_template.cpp for the plain case, and by reply_spans.cpp, which finds out from such changes
-// where a reply stands. Results are kept, as the same variant is often asked for twice.
+// Used by chat_template.cpp for the plain case, and by reply_spans.cpp, which finds out from such
+// changes where a reply stands. Results are kept, as the same variant is often asked for twice.
 
 #include <cstddef>
 #include <map>
@@ -17,7 +17,8 @@
 namespace graft {
 
 // A JSON list of messages; raises Error unless it is a list of objects with a role each.
-std::vector<nlohmann::ordered_json> parse_messages(const std::string& json, const std::string& where);
+std::vector<nlohmann::ordered_json> parse_messages(const std::string& json,
+                                                   const std::string& where);
 
 class ConversationRenderer {
  public:
@@ -35,7 +36,8 @@ class ConversationRenderer {
   // The text of the first `count` messages, with or without a generation prompt.
   const std::optional<std::string>& beginning(size_t count, bool add_generation_prompt);
   // The text of the first `index` messages and then `message`, without a generation prompt.
-  const std::optional<std::string>& ending_with(size_t index, const nlohmann::ordered_json& message);
+  const std::optional<std::string>& ending_with(size_t index,
+                                                const nlohmann::ordered_json& message);
   // The text of the same conversation without its tools.
   const std::optional<std::string>& without_tools();
   // The text of one user message, with or without a generation prompt.

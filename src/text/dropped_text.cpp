@@ -127,8 +127,9 @@ class LossFinder {
     for (const std::string& text : texts_of(renderer_.messages()[index])) {
       const std::optional<ByteRange> hit = special_.find(text, 0, text.size());
       if (!hit) continue;
-      warn(index, fmt::format("its text holds the special token {}, which the model will read as one",
-                              text.substr(hit->begin, hit->end - hit->begin)));
+      warn(index,
+           fmt::format("its text holds the special token {}, which the model will read as one",
+                       text.substr(hit->begin, hit->end - hit->begin)));
     }
   }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a chat template leaves out without a word: tools, tool calls, thinking, whole messages. And what
-// it cannot tell apart: a special token that stands in a message's own text.
+// What a chat template leaves out without a word: tools, tool calls, thinking, whole messages. And
+// what it cannot tell apart: a special token that stands in a message's own text.
 
 #include <string>
 #include <vector>

@@ -61,9 +61,9 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {.names = {"deepseek-v3"},
        .patterns = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepSeekWords}},
       {.names = {"deepseek-coder"},
-       .patterns = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}},
-      {.names = {"falcon"},
-       .patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+       .patterns = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+",
+                    R"(\p{N})"}},
+      {.names = {"falcon"}, .patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
       {.names = {"default"},
        .patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
@@ -80,7 +80,8 @@ const PreTokenizer& find_pre_tokenizer(const GgufTokenizer& description) {
   }
   if (description.pre.empty()) {
     throw Error("the file does not say how its tokenizer splits text (tokenizer.ggml.pre)",
-                description.where, "convert the model again with a newer converter, or give a folder "
+                description.where,
+                "convert the model again with a newer converter, or give a folder "
                 "with tokenizer.json");
   }
   throw Error(fmt::format("tokenizer.ggml.pre \"{}\" is not supported", description.pre),
@@ -106,14 +107,17 @@ void check_tables(const GgufTokenizer& d) {
   };
   check_size(d.token_types.size(), "token types");
   check_size(d.scores.size(), "scores");
-  const std::array<std::pair<std::string_view, std::optional<int32_t>>, 5> ids = {{
-      {"bos", d.bos_id}, {"eos", d.eos_id}, {"eot", d.eot_id}, {"padding", d.pad_id},
-      {"unknown", d.unk_id}}};
+  const std::array<std::pair<std::string_view, std::optional<int32_t>>, 5> ids = {
+      {{"bos", d.bos_id},
+       {"eos", d.eos_id},
+       {"eot", d.eot_id},
+       {"padding", d.pad_id},
+       {"unknown", d.unk_id}}};
   for (const auto& [name, id] : ids) {
     if (id && (*id < 0 || static_cast<size_t>(*id) >= d.tokens.size())) {
-      throw Error(fmt::format("the {} token's id {} is outside the {} tokens", name, *id,
-                              d.tokens.size()),
-                  d.where, "the file is damaged");
+      throw Error(
+          fmt::format("the {} token's id {} is outside the {} tokens", name, *id, d.tokens.size()),
+          d.where, "the file is damaged");
     }
   }
 }
@@ -122,8 +126,7 @@ ordered_json added_tokens(const GgufTokenizer& d) {
   ordered_json added = ordered_json::array();
   for (size_t id = 0; id < d.tokens.size(); ++id) {
     const int32_t type = type_of(d, id);
-    const bool special =
-        type == kControl || (is_sentence_piece(d) && type == kUnknown);
+    const bool special = type == kControl || (is_sentence_piece(d) && type == kUnknown);
     if (!special && type != kUserDefined) continue;
     if (d.tokens[id].empty()) continue;
     added.push_back({{"id", id},
@@ -139,8 +142,8 @@ ordered_json added_tokens(const GgufTokenizer& d) {
 
 ordered_json vocabulary(const GgufTokenizer& d) {
   ordered_json::object_t vocabulary;
-  // The object keeps its entries in a list and looks for a key from the front, which takes too long for
-  // a whole vocabulary: the keys are made distinct here and appended.
+  // The object keeps its entries in a list and looks for a key from the front, which takes too long
+  // for a whole vocabulary: the keys are made distinct here and appended.
   std::unordered_map<std::string_view, size_t> last;
   for (size_t id = 0; id < d.tokens.size(); ++id) last[d.tokens[id]] = id;
   for (size_t id = 0; id < d.tokens.size(); ++id) {
@@ -227,8 +230,8 @@ ordered_json byte_level_bpe(const GgufTokenizer& d) {
                    {"merges", merges}});
 }
 
-// SentencePiece joins the two neighbours whose union has the highest score. The same rule as merges:
-// every way to split a token into two tokens, ordered by the token's score.
+// SentencePiece joins the two neighbours whose union has the highest score. The same rule as
+// merges: every way to split a token into two tokens, ordered by the token's score.
 ordered_json merges_from_scores(const GgufTokenizer& d) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < d.tokens.size(); ++id) {
@@ -270,8 +273,8 @@ ordered_json sentence_piece_bpe(const GgufTokenizer& d) {
   ordered_json normalizers = ordered_json::array();
   if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", "▁"}});
   normalizers.push_back(replace(" ", "▁"));
-  ordered_json decoders = ordered_json::array(
-      {replace("▁", " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
+  ordered_json decoders =
+      ordered_json::array({replace("▁", " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
   if (prefix) {
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
@@ -293,7 +296,8 @@ ordered_json sentence_piece_bpe(const GgufTokenizer& d) {
 
 std::optional<int32_t> find_id(const GgufFile& file, std::string_view key) {
   const std::optional<int64_t> value = file.find_i64(key);
-  if (!value || *value == UINT32_MAX) return std::nullopt;  // some writers mean "none" by all bits set
+  if (!value || *value == UINT32_MAX)
+    return std::nullopt;  // some writers mean "none" by all bits set
   if (*value < 0 || *value > INT32_MAX) {
     throw Error(fmt::format("{} is {}, which is no token id", key, *value), file.name());
   }

@@ -1,10 +1,10 @@
 #pragma once
 // Tokenizers from the metadata of GGUF files, written as the text of a tokenizer.json.
 //
-// Two kinds exist there. `gpt2` is byte-level BPE with merges, whose `pre` key names the rule by which a
-// text is first split; the same merges with another rule give other ids, so an unknown name is refused.
-// `llama` and the Gemma kinds are SentencePiece BPE: a score for each token instead of merges, and
-// tokens for single bytes. Other kinds (WordPiece, Unigram, ...) are refused by name.
+// Two kinds exist there. `gpt2` is byte-level BPE with merges, whose `pre` key names the rule by
+// which a text is first split; the same merges with another rule give other ids, so an unknown name
+// is refused. `llama` and the Gemma kinds are SentencePiece BPE: a score for each token instead of
+// merges, and tokens for single bytes. Other kinds (WordPiece, Unigram, ...) are refused by name.
 //
 //   const GgufTokenizer description = read_gguf_tokenizer(GgufFile::open("model.gguf"));
 //   const Tokenizer tokenizer = Tokenizer::from_json(tokenizer_json(description), "model.gguf");
@@ -22,22 +22,23 @@ namespace graft {
 class GgufFile;
 
 struct GgufTokenizer {
-  std::string model;                   // "gpt2", "llama", ...
-  std::string pre;                     // of gpt2: "smollm", "llama-bpe", ...
-  std::vector<std::string> tokens;     // by id
-  std::vector<int32_t> token_types;    // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
-  std::vector<float> scores;           // of SentencePiece
-  std::vector<std::string> merges;     // of gpt2: "left right", in order
+  std::string model;                // "gpt2", "llama", ...
+  std::string pre;                  // of gpt2: "smollm", "llama-bpe", ...
+  std::vector<std::string> tokens;  // by id
+  std::vector<int32_t>
+      token_types;            // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+  std::vector<float> scores;  // of SentencePiece
+  std::vector<std::string> merges;  // of gpt2: "left right", in order
   std::optional<int32_t> bos_id, eos_id, eot_id, pad_id, unk_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
-  std::string chat_template;           // empty if there is none
-  std::string where;                   // names the file in errors
+  std::string chat_template;  // empty if there is none
+  std::string where;          // names the file in errors
 };
 
 GgufTokenizer read_gguf_tokenizer(const GgufFile& file);
 
-// Whether encoding with special tokens puts a beginning of sequence first, as the metadata says or as is
-// usual for the kind.
+// Whether encoding with special tokens puts a beginning of sequence first, as the metadata says or
+// as is usual for the kind.
 bool adds_bos(const GgufTokenizer& description);
 
 // Raises Error, naming it, for an unknown kind or `pre`, and for tables that do not fit together.

@@ -19,7 +19,8 @@ void replace_content(ordered_json& content, const std::string& marker) {
     content = marker;
   } else if (content.is_array()) {
     for (ordered_json& part : content) {
-      if (part.is_object() && part.contains("text") && part["text"].is_string()) part["text"] = marker;
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        part["text"] = marker;
     }
   }
 }

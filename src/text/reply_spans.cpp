@@ -80,7 +80,8 @@ class Finder {
     return std::nullopt;
   }
 
-  // Where the text of the messages before this one is over, so that nothing a user wrote lies behind.
+  // Where the text of the messages before this one is over, so that nothing a user wrote lies
+  // behind.
   size_t end_of_history(size_t index, size_t parted) {
     for (size_t before = index; before-- > 0;) {
       for (const Replace what : {Replace::kContent, Replace::kArguments}) {
@@ -100,8 +101,8 @@ class Finder {
       const bool has_prompt = !unprompted || *unprompted != *prompted;
       return has_prompt ? prompted->size() : skip_header(index, prompted->size(), parted);
     }
-    // Earlier turns look different before this one than they do now (old thinking is dropped, say): look
-    // for the header itself, behind all that the messages before wrote.
+    // Earlier turns look different before this one than they do now (old thinking is dropped, say):
+    // look for the header itself, behind all that the messages before wrote.
     std::string header = header_of(prompted, unprompted);
     if (header.empty()) header = header_of(renderer_.probe(true), renderer_.probe(false));
     const std::string_view region =
@@ -112,14 +113,16 @@ class Finder {
     return parted;
   }
 
+  // What a generation prompt adds. Without one some templates write an end of text instead.
   static std::string header_of(const std::optional<std::string>& prompted,
                                const std::optional<std::string>& unprompted) {
-    if (!prompted || !unprompted || !prompted->starts_with(*unprompted)) return "";
-    return prompted->substr(unprompted->size());
+    if (!prompted || !unprompted) return "";
+    return prompted->substr(common_prefix(*prompted, *unprompted));
   }
 
-  // The template has no generation prompt of its own here: either it always ends in an open header, and
-  // the reply begins at once, or it writes a header with each message. Which, a bare reply shows.
+  // The template has no generation prompt of its own here: either it always ends in an open header,
+  // and the reply begins at once, or it writes a header with each message. Which, a bare reply
+  // shows.
   size_t skip_header(size_t index, size_t begin, size_t parted) {
     const ordered_json bare = {{"role", message(index)["role"]}, {"content", marker_}};
     const std::optional<std::string>& other = renderer_.replaced(index, bare);
@@ -128,7 +131,8 @@ class Finder {
     if (at == std::string::npos) return begin;
     const std::string header = other->substr(begin, at - begin);
     const bool here = std::string_view(text_).substr(begin).starts_with(header);
-    return !is_blank(header) && here && begin + header.size() <= parted ? begin + header.size() : begin;
+    return !is_blank(header) && here && begin + header.size() <= parted ? begin + header.size()
+                                                                        : begin;
   }
 
   // No later than where the next message's own text begins.
@@ -145,8 +149,8 @@ class Finder {
     size_t content_end = parted;
     Replace used = Replace::kEverything;
     bool found = false;
-    for (const Replace what : {Replace::kArguments, Replace::kContent, Replace::kThinking,
-                               Replace::kAbsentContent}) {
+    for (const Replace what :
+         {Replace::kArguments, Replace::kContent, Replace::kThinking, Replace::kAbsentContent}) {
       // A marker in an empty content may change what the template makes of the message.
       if (found && (what != Replace::kContent || !has_content(index))) continue;
       const std::optional<std::string>& other = renderer_.replaced(index, marked(index, what));
@@ -174,8 +178,8 @@ class Finder {
     return ending->substr(at + marker_.size());
   }
 
-  // The end-of-turn token is the first special token behind the reply, if it is there too when no message
-  // follows; otherwise it belongs to the next header.
+  // The end-of-turn token is the first special token behind the reply, if it is there too when no
+  // message follows; otherwise it belongs to the next header.
   void close_turn(ReplySpan& span, size_t content_end, size_t limit,
                   const std::optional<std::string>& tail) {
     const std::optional<ByteRange> here = special_.find(text_, content_end, limit);
@@ -184,9 +188,9 @@ class Finder {
     if (here && tail) {
       const std::optional<ByteRange> there = special_.find(*tail, 0, tail->size());
       const std::string_view gap = rest.substr(0, here->begin - content_end);
-      span.ends_turn =
-          there && is_ending_of_other(gap, std::string_view(*tail).substr(0, there->begin)) &&
-          (same_token(*here, *tail, *there) || special_.find(text_, here->end, limit));
+      span.ends_turn = there &&
+                       is_ending_of_other(gap, std::string_view(*tail).substr(0, there->begin)) &&
+                       (same_token(*here, *tail, *there) || special_.find(text_, here->end, limit));
     }
     if (span.ends_turn) {
       span.bytes.end = here->end;
@@ -215,7 +219,8 @@ class Finder {
 
 }  // namespace
 
-std::vector<ReplySpan> find_reply_spans(ConversationRenderer& renderer, const SpecialFinder& special) {
+std::vector<ReplySpan> find_reply_spans(ConversationRenderer& renderer,
+                                        const SpecialFinder& special) {
   Finder finder(renderer, special);
   std::vector<ReplySpan> spans;
   for (size_t i = 0; i < renderer.size(); ++i) {

@@ -2,7 +2,8 @@
 // C++ manners for the C interface of the Rust library: owned results, and Error for failures.
 //
 //   RustBytes out;
-//   rust_call(graft_parquet_to_jsonl(path.data(), path.size(), out.get(), error.get()), error, path);
+//   rust_call(graft_parquet_to_jsonl(path.data(), path.size(), out.get(), error.get()), error,
+//   path);
 
 #include <string>
 #include <string_view>

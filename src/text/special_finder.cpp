@@ -15,7 +15,8 @@ SpecialFinder::SpecialFinder(const Tokenizer& tokenizer) {
   }
 }
 
-std::optional<ByteRange> SpecialFinder::find(std::string_view text, size_t begin, size_t end) const {
+std::optional<ByteRange> SpecialFinder::find(std::string_view text, size_t begin,
+                                             size_t end) const {
   const std::string_view part = text.substr(0, std::min(end, text.size()));
   for (size_t at = begin; at < part.size(); ++at) {
     for (const std::string& token : by_first_byte_[static_cast<unsigned char>(part[at])]) {

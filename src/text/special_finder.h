@@ -18,7 +18,8 @@ class SpecialFinder {
  public:
   explicit SpecialFinder(const Tokenizer& tokenizer);
 
-  // The first special token that lies wholly in [begin, end); of several that begin there, the longest.
+  // The first special token that lies wholly in [begin, end); of several that begin there, the
+  // longest.
   std::optional<ByteRange> find(std::string_view text, size_t begin, size_t end) const;
 
  private:

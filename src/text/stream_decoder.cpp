@@ -25,8 +25,8 @@ std::string StreamDecoder::advance(bool final) {
   const std::span<const int32_t> ids(ids_);
   const std::string before = tokenizer_.decode(ids.first(shown_), skip_special_tokens_);
   const std::string now = tokenizer_.decode(ids, skip_special_tokens_);
-  // An incomplete character at the end decodes to U+FFFD. One that is meant as such waits for the next
-  // token, or for finish().
+  // An incomplete character at the end decodes to U+FFFD. One that is meant as such waits for the
+  // next token, or for finish().
   if (now.size() <= before.size() || (!final && now.ends_with(kReplacement))) return "";
   std::string fresh = now.substr(before.size());
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(shown_));

@@ -1,9 +1,9 @@
 #pragma once
 // Text that grows token by token, never showing half a character.
 //
-// A byte-level token may hold part of a UTF-8 character, and a SentencePiece decoder treats the first
-// token of a text specially; so new tokens are decoded together with a few before them, and only what
-// is complete is given out.
+// A byte-level token may hold part of a UTF-8 character, and a SentencePiece decoder treats the
+// first token of a text specially; so new tokens are decoded together with a few before them, and
+// only what is complete is given out.
 //
 //   StreamDecoder stream(tokenizer, true);
 //   for (int32_t id : ids) std::cout << stream.push(id);

@@ -201,7 +201,8 @@ TextModel text_model_from_gguf(const GgufTokenizer& description, const fs::path&
   }
   Sources sources;
   if (!description.chat_template.empty()) {
-    sources["default"] = {description.chat_template, description.where + " (tokenizer.chat_template)"};
+    sources["default"] = {description.chat_template,
+                          description.where + " (tokenizer.chat_template)"};
   }
   compile_templates(sources, template_file, model);
   if (description.eot_id) model.stop_ids.push_back(*description.eot_id);

@@ -2,8 +2,8 @@
 // All that a model's path has to say about text: tokenizer, chat template, special tokens.
 //
 // The path is a folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja,
-// special_tokens_map.json, generation_config.json where there are such) or a .gguf file. What the folder
-// says wins in transformers' order.
+// special_tokens_map.json, generation_config.json where there are such) or a .gguf file. What the
+// folder says wins in transformers' order.
 //
 //   const TextModel text = load_text_model("model");
 //   const auto ids = text.tokenizer.encode("Hello", false);

@@ -17,8 +17,9 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) 
                 "take tokenizer.json from the model's own folder");
   }
   Tokenizer tokenizer;
-  tokenizer.handle_ = std::shared_ptr<const graft_tokenizer>(
-      handle, [](const graft_tokenizer* t) { graft_tokenizer_free(const_cast<graft_tokenizer*>(t)); });
+  tokenizer.handle_ = std::shared_ptr<const graft_tokenizer>(handle, [](const graft_tokenizer* t) {
+    graft_tokenizer_free(const_cast<graft_tokenizer*>(t));
+  });
   tokenizer.where_ = where;
 
   RustBytes description;
@@ -83,8 +84,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   RustBytes error;
   int32_t id = -1;
-  rust_call(graft_tokenizer_token_to_id(handle_.get(), token.data(), token.size(), &id, error.get()),
-            error, where_);
+  rust_call(
+      graft_tokenizer_token_to_id(handle_.get(), token.data(), token.size(), &id, error.get()),
+      error, where_);
   return id < 0 ? std::nullopt : std::optional(id);
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 // Tokenizers: text to token ids and back.
 //
-// A Tokenizer is made from the text of a tokenizer.json (a Hugging Face folder's own file, or one that
-// text/gguf_tokenizer.h writes from a GGUF's metadata) and is immutable: copies share one table, and any
-// number of threads may use it at once. Truncation and padding that a file asks for are switched off.
+// A Tokenizer is made from the text of a tokenizer.json (a Hugging Face folder's own file, or one
+// that text/gguf_tokenizer.h writes from a GGUF's metadata) and is immutable: copies share one
+// table, and any number of threads may use it at once. Truncation and padding that a file asks for
+// are switched off.
 //
 //   Tokenizer tokenizer = Tokenizer::from_file("model/tokenizer.json");
 //   std::vector<int32_t> ids = tokenizer.encode("Hello world", false);
@@ -36,7 +37,8 @@ struct Encoding {
   std::vector<ByteRange> offsets;  // of each token in the text; empty for a token that is not in it
 };
 
-// A token that is matched in the text before all splitting. Special ones can be left out in decoding.
+// A token that is matched in the text before all splitting. Special ones can be left out in
+// decoding.
 struct AddedToken {
   int32_t id = 0;
   std::string content;
@@ -50,13 +52,13 @@ class Tokenizer {
   static Tokenizer from_file(const std::filesystem::path& path);
 
   // `text` must be UTF-8. Special tokens that occur in the text are always recognised;
-  // add_special_tokens decides whether the tokenizer also adds its own around it (often a beginning of
-  // sequence). A rendered chat template has them already.
+  // add_special_tokens decides whether the tokenizer also adds its own around it (often a beginning
+  // of sequence). A rendered chat template has them already.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   Encoding encode_with_offsets(std::string_view text, bool add_special_tokens) const;
 
-  // Ids that have no token are left out. Bytes that are not UTF-8 become U+FFFD; for text that grows
-  // token by token see text/stream_decoder.h.
+  // Ids that have no token are left out. Bytes that are not UTF-8 become U+FFFD; for text that
+  // grows token by token see text/stream_decoder.h.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<int32_t> token_to_id(std::string_view token) const;

@@ -134,15 +134,29 @@ TEST(AssistantMask, OldThinkingIsDroppedAndSaid) {
       "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}"
       "{% else %}{{ m.content }}{% endif %}<|end|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}";
-  const MaskedConversation masked =
-      mask(R"([{"role": "user", "content": "a"},
+  const MaskedConversation masked = mask(R"([{"role": "user", "content": "a"},
                {"role": "assistant", "content": "<think>so</think>hello"},
                {"role": "user", "content": "b"},
                {"role": "assistant", "content": "<think>then</think>world"}])",
-           thinking);
+                                         thinking);
   EXPECT_EQ(trained_text(masked), "[hello<|end|>][<think>then</think>world<|end|>]");
-  EXPECT_THAT(masked.warnings,
-              ElementsAre(HasSubstr("message 2 (assistant): the chat template leaves out its thinking")));
+  EXPECT_THAT(
+      masked.warnings,
+      ElementsAre(HasSubstr("message 2 (assistant): the chat template leaves out its thinking")));
+}
+
+TEST(AssistantMask, EndOfTextInsteadOfAGenerationPrompt) {
+  const std::string source =
+      "{% for m in messages %}<|turn|>{{ m.role }}\n"
+      "{{ m.content if loop.last else m.content.split('</think>')[-1] }}<|end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|turn|>assistant\n{% else %}<|begin|>{% endif %}";
+  EXPECT_EQ(trained_text(mask(kTwoTurns, source)), "[hello<|end|>][world<|end|>]");
+  EXPECT_EQ(trained_text(mask(
+                R"([{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": "<think>so</think>hello"}, {"role": "user",
+                     "content": "<|turn|>assistant\n"}, {"role": "assistant", "content": "world"}])",
+                source)),
+            "[hello<|end|>][world<|end|>]");
 }
 
 TEST(AssistantMask, SaysWhatTheTemplateLeavesOut) {
@@ -159,7 +173,8 @@ TEST(AssistantMask, SaysWhatTheTemplateLeavesOut) {
                           "message 2 (assistant): the chat template leaves out its thinking"));
 
   const std::string users_only =
-      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|end|>{% endif %}{% endfor %}";
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}<|end|>{% endif %}{% endfor "
+      "%}";
   const MaskedConversation untrained = mask(
       R"([{"role": "developer", "content": "be"}, {"role": "user", "content": "a"},
           {"role": "assistant", "content": "hello"}])",
@@ -179,7 +194,8 @@ TEST(AssistantMask, ContentParts) {
   const MaskedConversation masked =
       mask(R"([{"role": "user", "content": [{"type": "text", "text": "a"}]},
                {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}])",
-           "{% for m in messages %}<|turn|>{{ m.role }}\n{% for p in m.content %}{{ p.text }}{% endfor %}"
+           "{% for m in messages %}<|turn|>{{ m.role }}\n{% for p in m.content %}{{ p.text }}{% "
+           "endfor %}"
            "<|end|>\n{% endfor %}{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}");
   EXPECT_EQ(trained_text(masked), "[hello<|end|>]");
 }

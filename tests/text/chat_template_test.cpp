@@ -41,7 +41,8 @@ std::string failure(const std::string& source, const Given& given = {}) {
 }
 
 TEST(ChatTemplate, TrimsAroundBlocks) {
-  EXPECT_EQ(render("{% for m in messages %}\n  {% if true %}\n{{ m.content }}!\n  {% endif %}\n{% endfor %}\nend\n"),
+  EXPECT_EQ(render("{% for m in messages %}\n  {% if true %}\n{{ m.content }}!\n  {% endif %}\n{% "
+                   "endfor %}\nend\n"),
             "Hi!\nend");
   EXPECT_EQ(render("a  {{- ' b ' -}}  c"), "a b c");
   EXPECT_EQ(render("{{ 'x' }}\n\n"), "x\n");
@@ -59,8 +60,9 @@ TEST(ChatTemplate, GivesSpecialTokensAndVariables) {
 }
 
 TEST(ChatTemplate, SetsTheClock) {
-  EXPECT_EQ(render("{{ strftime_now('%Y-%m-%d %d %b %Y, %A %B %-d %j %y') }}", {.date = "2026-03-05"}),
-            "2026-03-05 05 Mar 2026, Thursday March 5 064 26");
+  EXPECT_EQ(
+      render("{{ strftime_now('%Y-%m-%d %d %b %Y, %A %B %-d %j %y') }}", {.date = "2026-03-05"}),
+      "2026-03-05 05 Mar 2026, Thursday March 5 064 26");
   EXPECT_EQ(render("{{ strftime_now('%H:%M:%S %p %%') }}"), "00:00:00 AM %");
   EXPECT_THAT(failure("{{ strftime_now('%Q') }}"), HasSubstr("%Q"));
   EXPECT_THAT(failure("x", {.date = "2026-02-30"}), HasSubstr("does not exist"));
@@ -89,8 +91,9 @@ TEST(ChatTemplate, WritesJsonAsPythonDoes) {
 TEST(ChatTemplate, HasPythonsMethods) {
   EXPECT_EQ(render("{{ ' a b '.strip() }}|{{ 'xxaxx'.lstrip('x') }}|{{ 'a,b,c'.split(',')[-1] }}"),
             "a b|axx|c");
-  EXPECT_EQ(render("{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'aXb'.upper() }}"),
-            "TrueTrueAXB");
+  EXPECT_EQ(
+      render("{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'aXb'.upper() }}"),
+      "TrueTrueAXB");
   EXPECT_EQ(render("{{ 'pre-x'.removeprefix('pre-') }}{{ 'x.y'.removesuffix('.y') }}"), "xx");
   EXPECT_EQ(render("{{ 'a.b.c'.rsplit('.', 1)[0] }} {{ 'a=b=c'.partition('=')[2] }}"), "a.b b=c");
   EXPECT_EQ(render("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% endfor %}"), "a1b2");
@@ -130,24 +133,37 @@ TEST(ChatTemplate, RefusesToPrintWhatOnlyPythonCanPrint) {
   EXPECT_THAT(failure("{{ messages[0] | string }}"), HasSubstr("a list or an object"));
   EXPECT_THAT(failure("{{ none | trim }}"), HasSubstr("None"));
   EXPECT_EQ(render("{{ true }} {{ 1.0 }} {{ missing }}"), "True 1.0 ");
+  EXPECT_EQ(render("{{ 1e16 }} {{ 0.1 + 0.2 }} {{ 3 / 2 }}"), "1e+16 0.30000000000000004 1.5");
 }
 
 TEST(ChatTemplate, ReadsNoFiles) {
-  for (const char* source : {"{% include '/etc/passwd' %}", "{% extends 'x' %}",
-                             "{% import '/etc/passwd' as p %}"}) {
+  for (const char* source :
+       {"{% include '/etc/passwd' %}", "{% extends 'x' %}", "{% import '/etc/passwd' as p %}"}) {
     EXPECT_THAT(failure(source), HasSubstr("chat template"));
   }
 }
 
 TEST(ChatTemplate, EndsWithinItsLimits) {
-  const std::string loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  const std::string loops =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
   EXPECT_THAT(failure(loops), HasSubstr("limits"));
   failure("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
   EXPECT_THAT(failure("{% for a in range(99999) %}" + std::string(1000, 'x') + "{% endfor %}"),
               HasSubstr("more than"));
-  failure("{% set ns = namespace(s='xx') %}{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
-          "{% endfor %}{{ ns.s | length }}");
+  failure(
+      "{% set ns = namespace(s='xx') %}{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
+      "{% endfor %}{{ ns.s | length }}");
   failure("{{ 'x' * 99999999999 }}");
+  EXPECT_THAT(failure("{{ '{:>1000000000}'.format(1) | length }}"), HasSubstr("too wide"));
+  EXPECT_EQ(render("{{ '{:>4}'.format(1) }}"), "   1");
+  failure("{{ ('x' * 99999999).split('x') | length }}");
+  for (const char* filter : {"s | tojson", "s | trim", "s | string", "s.strip('y')", "s ~ 'y'"}) {
+    EXPECT_THAT(failure(fmt::format("{{% set ns = namespace(l=[]) %}}{{% set s = 'x' * 9999999 %}}"
+                                    "{{% for i in range(9999) %}}{{% set ns.l = ns.l + [{}] %}}"
+                                    "{{% endfor %}}",
+                                    filter)),
+                HasSubstr("limits"));
+  }
   failure("{{ ('x' * 99999999) | tojson | tojson | tojson | length }}{{ range(10**9) | list }}");
 }
 
@@ -169,11 +185,15 @@ TEST(ChatTemplate, SurvivesDeepNesting) {
   for (int i = 0; i < 80000; ++i) branches += "{%elif x%}";
   error_of([&] { render(branches + "{% endif %}"); });
   error_of([] {
-    render("{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}ok");
+    render(
+        "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor "
+        "%}ok");
   });
   error_of([] {
-    render("{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}"
-           "{{ ns.x | tojson }}");
+    render(
+        "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor "
+        "%}"
+        "{{ ns.x | tojson }}");
   });
 }
 
@@ -201,7 +221,8 @@ TEST(ChatTemplate, DropsNullKeysUnlessTheTemplateNeedsThem) {
 
 Rendered render_marked(const std::string& source) {
   return ChatTemplate::compile(source, "test.jinja", {})
-      .render({R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo é"}])", "", ""},
+      .render({R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo é"}])",
+               "", ""},
               {"2026-01-15", ""}, false);
 }
 
@@ -211,29 +232,38 @@ TEST(ChatTemplate, TellsGenerationBlocks) {
       "  {%- endgeneration %}\n;{% endfor %}");
   EXPECT_EQ(out.text, "<user>Hi;<assistant>Yo é;");
   ASSERT_EQ(out.generation.size(), 2u);
-  EXPECT_EQ(out.text.substr(out.generation[0].begin, out.generation[0].end - out.generation[0].begin),
-            "Hi");
-  EXPECT_EQ(out.text.substr(out.generation[1].begin, out.generation[1].end - out.generation[1].begin),
-            "Yo é");
+  EXPECT_EQ(
+      out.text.substr(out.generation[0].begin, out.generation[0].end - out.generation[0].begin),
+      "Hi");
+  EXPECT_EQ(
+      out.text.substr(out.generation[1].begin, out.generation[1].end - out.generation[1].begin),
+      "Yo é");
 }
 
 TEST(ChatTemplate, GenerationBlocksAreBlocks) {
   // Trimmed like any block tag, and a scope of their own.
   EXPECT_EQ(render_marked("a\n  {% generation %}\nb\n  {% endgeneration %}\nc").text, "a\nb\nc");
-  EXPECT_EQ(render_marked("{% set x = 1 %}{% generation %}{% set x = 2 %}{% endgeneration %}{{ x }}").text,
-            "1");
-  EXPECT_EQ(render_marked("{% raw %}{% generation %}{% endraw %}{{ '{% generation %}' }}{# {% generation %} #}").text,
-            "{% generation %}{% generation %}");
+  EXPECT_EQ(
+      render_marked("{% set x = 1 %}{% generation %}{% set x = 2 %}{% endgeneration %}{{ x }}")
+          .text,
+      "1");
+  EXPECT_EQ(
+      render_marked(
+          "{% raw %}{% generation %}{% endraw %}{{ '{% generation %}' }}{# {% generation %} #}")
+          .text,
+      "{% generation %}{% generation %}");
   EXPECT_THAT(error_of([] { render_marked("{% generation %}"); }), HasSubstr("generation"));
   EXPECT_THAT(error_of([] { render_marked("{% endgeneration %}"); }), HasSubstr("generation"));
 }
 
 TEST(ChatTemplate, MarksCannotBeForged) {
   const ChatTemplate compiled = ChatTemplate::compile(
-      "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}", "t", {});
+      "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}", "t",
+      {});
   const std::string content = "a\uFDD00\uFDD1<b\uFDD00\uFDD1>c";
-  const Rendered out = compiled.render(
-      {R"([{"role": "user", "content": ")" + content + R"("}])", "", ""}, {"2026-01-15", ""}, false);
+  const Rendered out =
+      compiled.render({R"([{"role": "user", "content": ")" + content + R"("}])", "", ""},
+                      {"2026-01-15", ""}, false);
   EXPECT_EQ(out.text, content);
   ASSERT_EQ(out.generation.size(), 1u);
   EXPECT_EQ(out.generation[0], (ByteRange{0, content.size()}));

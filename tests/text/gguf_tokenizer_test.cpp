@@ -42,9 +42,9 @@ GgufTokenizer as_gguf(const std::filesystem::path& tokenizer_json, const std::st
     set(added["id"], added["content"], added["special"] == true ? 3 : 4);
   }
   for (const auto& merge : json["model"]["merges"]) {
-    d.merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                         : merge[0].get<std::string>() + " " +
-                                               merge[1].get<std::string>());
+    d.merges.push_back(merge.is_string()
+                           ? merge.get<std::string>()
+                           : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   }
   return d;
 }
@@ -72,14 +72,14 @@ TEST_P(GgufPre, SplitsAsTheModelsOwnFile) {
   expect_strings(Tokenizer::from_json(json, "test.gguf"), GetParam().family);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, GgufPre,
-    ::testing::Values(PreCase{"smollm2", "real/smollm2_tokenizer", "smollm"},
-                      PreCase{"qwen3", "tokenizers/qwen3", "qwen2"},
-                      PreCase{"llama3", "tokenizers/llama3", "llama-bpe"},
-                      PreCase{"deepseek_v3", "tokenizers/deepseek_v3", "deepseek-v3"},
-                      PreCase{"gptoss", "tokenizers/gptoss", "gpt-4o"}),
-    [](const auto& info) { return info.param.family; });
+INSTANTIATE_TEST_SUITE_P(Families, GgufPre,
+                         ::testing::Values(PreCase{"smollm2", "real/smollm2_tokenizer", "smollm"},
+                                           PreCase{"qwen3", "tokenizers/qwen3", "qwen2"},
+                                           PreCase{"llama3", "tokenizers/llama3", "llama-bpe"},
+                                           PreCase{"deepseek_v3", "tokenizers/deepseek_v3",
+                                                   "deepseek-v3"},
+                                           PreCase{"gptoss", "tokenizers/gptoss", "gpt-4o"}),
+                         [](const auto& info) { return info.param.family; });
 
 TEST(GgufTokenizer, OtherPreGivesOtherIds) {
   GRAFT_SHARED_OR_SKIP(path, "real/smollm2_tokenizer/tokenizer.json");
@@ -128,7 +128,7 @@ GgufTokenizer small_sentence_piece() {
   for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), 6, 0);
   for (const char* piece : {"▁", "a", "b", "c"}) add(piece, 1, -100);
   add("ab", 1, -2);
-  add("bc", 1, -1);   // better than "ab": "abc" is a + bc
+  add("bc", 1, -1);  // better than "ab": "abc" is a + bc
   add("▁a", 1, -3);
   add("▁abc", 1, -9);  // from ▁a and bc
   d.bos_id = 1;

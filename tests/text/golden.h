@@ -78,6 +78,6 @@ inline std::string family_name(const ::testing::TestParamInfo<GoldenFamily>& inf
 
 }  // namespace graft::testing
 
-#define GRAFT_GOLDEN_OR_SKIP(family)                                                \
-  GRAFT_SHARED_OR_SKIP(golden_file, "real/templates/" + (family).name + ".json");   \
+#define GRAFT_GOLDEN_OR_SKIP(family)                                              \
+  GRAFT_SHARED_OR_SKIP(golden_file, "real/templates/" + (family).name + ".json"); \
   GRAFT_SHARED_OR_SKIP(golden_tokenizer, (family).tokenizer)

@@ -25,8 +25,7 @@ TEST_P(Golden, Strings) {
     SCOPED_TRACE(text);
     EXPECT_EQ(tokenizer.encode(text, false), ids);
     EXPECT_EQ(tokenizer.encode_with_offsets(text, false).ids, ids);
-    EXPECT_EQ(tokenizer.encode(text, true),
-              string.value("ids_with_special_tokens", ids));
+    EXPECT_EQ(tokenizer.encode(text, true), string.value("ids_with_special_tokens", ids));
     EXPECT_EQ(tokenizer.decode(ids, false), string["decoded"].get<std::string>());
   }
 }
@@ -89,8 +88,9 @@ size_t characters_before(const std::string& text, size_t byte) {
   return count;
 }
 
-void expect_mask(const TextModel& model, const ordered_json& golden, const TemplateSettings& settings,
-                 const ordered_json& plain, const ordered_json& assistant, NullKeys null_keys) {
+void expect_mask(const TextModel& model, const ordered_json& golden,
+                 const TemplateSettings& settings, const ordered_json& plain,
+                 const ordered_json& assistant, NullKeys null_keys) {
   const AssistantMasker masker(model.tokenizer, *model.chat_template);
   const MaskedConversation masked =
       masker.mask(golden_conversation(golden), settings, false, null_keys);

@@ -74,12 +74,13 @@ TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
 }
 
 TEST(Tokenizer, RefusesBrokenFiles) {
-  for (const char* json :
-       {"", "{", "[]", "{}", "null", R"({"model": {"type": "BPE"}})",
-        R"({"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})",
-        R"({"version":"1.0","added_tokens":[],"model":{"type":"Nonsense"}})",
-        R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})",
-        R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":3000000000},"merges":[]}})"}) {
+  for (
+      const char* json :
+      {"", "{", "[]", "{}", "null", R"({"model": {"type": "BPE"}})",
+       R"({"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})",
+       R"({"version":"1.0","added_tokens":[],"model":{"type":"Nonsense"}})",
+       R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})",
+       R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":3000000000},"merges":[]}})"}) {
     EXPECT_THAT(error_of([&] { Tokenizer::from_json(json, "broken.json"); }),
                 HasSubstr("broken.json"))
         << json;
@@ -91,7 +92,8 @@ TEST(Tokenizer, SurvivesDamagedFiles) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::string damaged = good;
-    for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random() % 128);
+    for (int i = 0; i < 3; ++i)
+      damaged[random() % damaged.size()] = static_cast<char>(random() % 128);
     if (round % 3 == 0) damaged.resize(random() % damaged.size());
     error_of([&] {
       const Tokenizer tokenizer = Tokenizer::from_json(damaged, "damaged.json");
@@ -107,7 +109,8 @@ TEST(Tokenizer, ManyThreadsAtOnce) {
   std::vector<int> wrong(4, 0);
   for (size_t t = 0; t < wrong.size(); ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 500; ++i) wrong[t] += tokenizer.encode("hello the world", false) != expected;
+      for (int i = 0; i < 500; ++i)
+        wrong[t] += tokenizer.encode("hello the world", false) != expected;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -139,7 +142,8 @@ TEST(StreamDecoder, FinishesWithWhatIsIncomplete) {
 
 TEST(StreamDecoder, LeavesOutSpecialTokens) {
   StreamDecoder stream(tiny(), true);
-  EXPECT_EQ(stream.push(0) + stream.push(tiny().encode("hello", false)[0]) + stream.push(1), "hello");
+  EXPECT_EQ(stream.push(0) + stream.push(tiny().encode("hello", false)[0]) + stream.push(1),
+            "hello");
 }
 
 TEST(SpecialFinder, FindsTheFirst) {
