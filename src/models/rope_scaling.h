@@ -20,7 +20,7 @@ struct RopeParameters {
   // yarn (Peng et al., 2023)
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
-  std::optional<double> attention_factor;
+  std::optional<double> attention_factor = std::nullopt;
   double mscale = 0, mscale_all_dim = 0;
 };
 

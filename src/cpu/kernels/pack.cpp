@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace graft::cpu::HWY_NAMESPACE {
 
 #undef GRAFT_HAS_BLOCKS
-#define GRAFT_HAS_BLOCKS (!HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR)
+#define GRAFT_HAS_BLOCKS (HWY_TARGET != HWY_SCALAR)
 
 #if GRAFT_HAS_BLOCKS
 // Block q of the vector: four consecutive elements of row 4 q, rows `stride` apart.
@@ -122,22 +122,25 @@ void store_block(const float* from, size_t stride, size_t rows, size_t columns, 
 }
 
 template <typename T>
-void add_bias_as(const T* bias, float* tile, size_t stride, size_t rows, size_t columns) {
+void add_row_as(const T* row, float scale, float* tile, size_t stride, size_t rows,
+                size_t columns) {
   const FloatTag d;
-  for (size_t row = 0; row < rows; ++row) {
-    float* target = tile + row * stride;
+  const auto factor = hn::Set(d, scale);
+  for (size_t r = 0; r < rows; ++r) {
+    float* target = tile + r * stride;
     for_lanes(d, columns, [&](size_t i, auto part) HWY_ATTR {
-      store(d, hn::Add(load(d, target + i, part), load(d, bias + i, part)), target + i, part);
+      const auto sum = hn::MulAdd(factor, load(d, row + i, part), load(d, target + i, part));
+      store(d, sum, target + i, part);
     });
   }
 }
 
-void bias_block(const void* bias, bool bf16, float* tile, size_t stride, size_t rows,
-                size_t columns) {
+void add_row(const void* row, bool bf16, float scale, float* tile, size_t stride, size_t rows,
+             size_t columns) {
   if (bf16) {
-    add_bias_as(static_cast<const BFloat16*>(bias), tile, stride, rows, columns);
+    add_row_as(static_cast<const BFloat16*>(row), scale, tile, stride, rows, columns);
   } else {
-    add_bias_as(static_cast<const float*>(bias), tile, stride, rows, columns);
+    add_row_as(static_cast<const float*>(row), scale, tile, stride, rows, columns);
   }
 }
 
@@ -152,7 +155,7 @@ namespace {
 HWY_EXPORT(transpose_block);
 HWY_EXPORT(pack_block);
 HWY_EXPORT(store_block);
-HWY_EXPORT(bias_block);
+HWY_EXPORT(add_row);
 
 size_t size(int64_t n) { return static_cast<size_t>(n); }
 
@@ -179,16 +182,21 @@ void store_rows(const float* tile, int64_t tile_stride, int64_t rows, int64_t co
 }
 
 void add_bias(const Rows& bias, float* tile, int64_t tile_stride, int64_t rows, int64_t columns) {
-  HWY_DYNAMIC_DISPATCH(bias_block)
-  (bias.data, !bias.is_f32(), tile, size(tile_stride), size(rows), size(columns));
+  HWY_DYNAMIC_DISPATCH(add_row)
+  (bias.data, !bias.is_f32(), 1.0F, tile, size(tile_stride), size(rows), size(columns));
 }
 
 void scale_values(float factor, float* values, int64_t n) {
   store_rows(values, n, 1, n, values, DType::kF32, n, factor);
 }
 
+void add_scaled(float factor, const Rows& other, float* values, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_row)
+  (other.data, !other.is_f32(), factor, values, size(n), 1, size(n));
+}
+
 void add_values(const float* other, float* values, int64_t n) {
-  add_bias({other, DType::kF32, n}, values, n, 1, n);
+  add_scaled(1.0F, {other, DType::kF32, n}, values, n);
 }
 
 }  // namespace graft::cpu

@@ -38,8 +38,9 @@ void store_rows(const float* tile, int64_t tile_stride, int64_t rows, int64_t co
 // tile[i][j] += bias[j]; the bias f32 or bf16.
 void add_bias(const Rows& bias, float* tile, int64_t tile_stride, int64_t rows, int64_t columns);
 
-// values[i] *= factor and values[i] += other[i] over n elements.
+// Over n elements: values[i] *= factor; values[i] += other[i]; values[i] += factor * other[i].
 void scale_values(float factor, float* values, int64_t n);
 void add_values(const float* other, float* values, int64_t n);
+void add_scaled(float factor, const Rows& other, float* values, int64_t n);
 
 }  // namespace graft::cpu
