@@ -73,7 +73,7 @@ TEST(AdapterConfig, EveryFieldSurvives) {
   write_adapter_config(folder / "adapter_config.json", config);
   const std::string text = read_text_file(folder / "adapter_config.json");
   EXPECT_THAT(text, HasSubstr("\"lora_dropout\": 0.05,"));
-  EXPECT_THAT(text, HasSubstr("\"k_proj\": 2,"));
+  EXPECT_THAT(text, HasSubstr("\"k_proj\": 2\n"));
   EXPECT_THAT(text, HasSubstr("models/\\u00e9"));
   const AdapterConfig read = read_adapter_config(folder / "adapter_config.json");
   EXPECT_EQ(read.base_model_name_or_path, config.base_model_name_or_path);
@@ -82,7 +82,7 @@ TEST(AdapterConfig, EveryFieldSurvives) {
   EXPECT_EQ(read.target_modules.expression, ".*q_proj");
   EXPECT_THAT(read.exclude_modules.suffixes, ElementsAre("lm_head"));
   EXPECT_THAT(read.rank_pattern, ElementsAre(Pair("q_proj", 8), Pair("a_proj", 2)));
-  EXPECT_THAT(read.alpha_pattern, ElementsAre(Pair("k_proj", 2.0), Pair("q_proj", 4.5)));
+  EXPECT_THAT(read.alpha_pattern, ElementsAre(Pair("q_proj", 4.5), Pair("k_proj", 2.0)));
 }
 
 TEST(AdapterConfig, LayersAsListOrNumber) {
