@@ -43,7 +43,7 @@ std::pair<int32_t, int32_t> top_two(std::span<const float> logits) {
   return {order[0], order[1]};
 }
 
-TEST(SmolLM2, ParagraphLossAndNextTokens) {
+TEST(RealSmolLM2, ParagraphLossAndNextTokens) {
   SMOLLM2_OR_SKIP(model);
   GRAFT_SHARED_OR_SKIP(path, "real/models/smollm2.safetensors");
   const SafetensorsFile reference = SafetensorsFile::open(path);
@@ -104,7 +104,7 @@ void write_rows(const SafetensorsFile& batches, int steps, const fs::path& file)
   write_file_atomically(file, text.str());
 }
 
-TEST(SmolLM2, LoraCurve) {
+TEST(RealSmolLM2, LoraCurve) {
   SMOLLM2_OR_SKIP(model);
   GRAFT_SHARED_OR_SKIP(folder, "real/smollm2_lora_curve");
   const testing::TemporaryFolder run;
