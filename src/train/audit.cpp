@@ -34,8 +34,10 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }  // namespace
 
 std::string format_example(const AuditExample& example, bool color) {
+  // Line ends that close the row would only be blank lines here.
+  const std::string_view shown(example.text.data(), example.text.find_last_not_of('\n') + 1);
   std::string text;
-  for (const char c : example.text) {
+  for (const char c : shown) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '\n') text += "\n    ";
     else if (byte < 0x20 || byte == 0x7f) text += fmt::format("\\x{:02x}", byte);
