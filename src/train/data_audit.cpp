@@ -114,12 +114,12 @@ AuditExample render_example(const TokenizedExample& example, const TextModel* te
     } else {
       for (size_t i = begin; i < end; ++i)
         stretch += fmt::format("{}{}", i > begin ? " " : "", ids[i]);
-      if (end < ids.size()) stretch += " ";
     }
     const bool trained = example.trained[begin] != 0;
     if (trained) rendered.text += kTrainedBegin;
     rendered.text += stretch;
     if (trained) rendered.text += kTrainedEnd;
+    if (text == nullptr && end < ids.size()) rendered.text += ' ';
     begin = end;
   }
   return rendered;
