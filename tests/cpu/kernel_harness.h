@@ -100,10 +100,12 @@ inline std::vector<double> numbers(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.elements()};
 }
 
-// |actual - expected| / |expected| over all elements; equal infinities count as equal.
-inline double relative_distance(const Tensor& actual, const Tensor& expected) {
+// |actual - expected| / |expected| over all elements, where |expected| counts as if its elements were
+// `floor` in the mean if they are less; equal infinities count as equal.
+inline double relative_distance(const Tensor& actual, const Tensor& expected, double floor) {
   const std::vector<double> a = numbers(actual), e = numbers(expected);
   double difference = 0, size = 0;
+  const double least = std::max(1e-60, floor * floor * static_cast<double>(e.size()));
   for (size_t i = 0; i < e.size(); ++i) {
     if (a[i] == e[i]) {
       if (std::isfinite(e[i])) size += e[i] * e[i];
@@ -112,12 +114,13 @@ inline double relative_distance(const Tensor& actual, const Tensor& expected) {
     difference += (a[i] - e[i]) * (a[i] - e[i]);
     size += e[i] * e[i];
   }
-  return difference == 0 ? 0 : std::sqrt(difference / std::max(size, 1e-30));
+  return difference == 0 ? 0 : std::sqrt(difference / std::max(size, least));
 }
 
 struct KernelCheck {
   double tolerance = 1e-6;
   std::vector<double> tolerances = {};  // of each result, if they differ
+  double floor = 0;                     // what counts as small, see relative_distance
   bool every_instruction_set = true;
   std::vector<Tensor> expected = {};    // instead of the interpreter's
 };
@@ -127,7 +130,7 @@ inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Te
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (size_t i = 0; i < actual.size(); ++i) {
     const double tolerance = check.tolerances.empty() ? check.tolerance : check.tolerances[i];
-    const double distance = relative_distance(actual[i], expected[i]);
+    const double distance = relative_distance(actual[i], expected[i], check.floor);
     EXPECT_LE(distance, tolerance) << what << ", result " << i;
     EXPECT_FALSE(std::isnan(distance)) << what << ", result " << i;
   }

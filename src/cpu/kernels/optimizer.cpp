@@ -131,7 +131,7 @@ void run_adamw(const KernelCall& call) {
   });
 }
 
-constexpr int64_t kChunk = 4096;
+constexpr int64_t kChunk = 1024;
 
 // Chunks are summed in f32, their sums in double.
 void run_sum_squares(const KernelCall& call) {
@@ -139,7 +139,7 @@ void run_sum_squares(const KernelCall& call) {
   const bool bf16 = x.dtype() == DType::kBF16;
   const int64_t chunks = ceil_divide(x.elements(), kChunk);
   auto* partial = reinterpret_cast<float*>(call.scratch.data());
-  constexpr int64_t kChunksAtOnce = 8;
+  constexpr int64_t kChunksAtOnce = 32;
   parallel_pieces(call.threads, chunks, kChunksAtOnce, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kChunk, count = std::min(kChunk, x.elements() - first);
