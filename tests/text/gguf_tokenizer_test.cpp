@@ -72,7 +72,7 @@ TEST_P(GgufPre, SplitsAsTheModelsOwnFile) {
   expect_strings(Tokenizer::from_json(json, "test.gguf"), GetParam().family);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GgufPre,
+INSTANTIATE_TEST_SUITE_P(Real, GgufPre,
                          ::testing::Values(PreCase{"smollm2", "real/smollm2_tokenizer", "smollm"},
                                            PreCase{"qwen3", "tokenizers/qwen3", "qwen2"},
                                            PreCase{"llama3", "tokenizers/llama3", "llama-bpe"},
