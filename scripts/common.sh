@@ -8,6 +8,9 @@ cores=$(nproc)
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/graft
 model_file=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# Where ccache is installed, another checkout of the same sources finds what this one compiled.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
 say() { printf '== %s\n' "$*"; }
 fail() {
   printf 'error: %s\n' "$*" >&2
