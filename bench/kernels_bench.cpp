@@ -4,7 +4,7 @@
 // quickest of each is taken; with one thread its own CPU time is measured, which other processes hardly
 // touch. Weights rotate through enough copies to be cold.
 //
-//   build/kernels_bench [threads]
+//   build/kernels_bench [threads [linear|loss|attention|decoding|elementwise]]
 
 #include <omp.h>
 #include <time.h>
@@ -299,13 +299,17 @@ int main(int argc, char** argv) {
   using namespace graft::cpu;
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_num_procs();
   std::printf("%s, %d threads\n", std::string(instruction_set()).c_str(), threads);
-  bench_linear(threads, DType::kF32);
-  bench_loss(threads, DType::kF32);
-  bench_attention(threads, 4, 256);
-  bench_attention(threads, 1, 2048);
-  bench_decoding(threads);
-  bench_elementwise(threads);
-  bench_linear(threads, DType::kBF16);
-  bench_loss(threads, DType::kBF16);
+  const std::string only = argc > 2 ? argv[2] : "";
+  const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (wanted("linear")) bench_linear(threads, dtype);
+    if (wanted("loss")) bench_loss(threads, dtype);
+  }
+  if (wanted("attention")) {
+    bench_attention(threads, 4, 256);
+    bench_attention(threads, 1, 2048);
+  }
+  if (wanted("decoding")) bench_decoding(threads);
+  if (wanted("elementwise")) bench_elementwise(threads);
   return 0;
 }

@@ -100,7 +100,8 @@ class Forward {
           greatest, attend(batch, key_head, key, mask.block(key, keys), state, out, thread));
       state.out = out;
     }
-    finish(batch, key_head, position, count, state, out);
+    state.out = out;
+    finish(batch, key_head, position, count, state);
     return greatest;
   }
 
@@ -121,19 +122,20 @@ class Forward {
   }
 
   void finish(int64_t batch, int64_t key_head, int64_t position, int64_t count,
-              const SoftmaxRows& state, const float* out) const {
-    float* lse = call_.out[1].as<float>();
-    const size_t bytes = dtype_bytes(shape_.dtype, 1);
-    for (int64_t r = 0; r < shape_.groups * count; ++r) {
-      const int64_t head = key_head * shape_.groups + r / count, at = position + r % count;
-      const float denominator = state.denominator[r];
-      const bool empty = denominator == 0.0F;  // false for a NaN, which stays
-      lse[(batch * shape_.heads + head) * shape_.queries + at] =
-          empty ? kNothing : state.maximum[r] + std::log(denominator);
-      const int64_t row = (batch * shape_.queries + at) * shape_.heads + head;
-      store_rows(out + r * shape_.value_width, shape_.value_width, 1, shape_.value_width,
-                 call_.out[0].as<std::byte>() + static_cast<size_t>(row * shape_.value_width) * bytes,
-                 shape_.dtype, shape_.value_width, empty ? 0.0F : 1.0F / denominator);
+              const SoftmaxRows& state) const {
+    for (int64_t group = 0; group < shape_.groups; ++group) {
+      const int64_t head = key_head * shape_.groups + group, first = group * count;
+      const Rows to =
+          shape_.query_rows(call_.out[0].data, shape_.value_width, batch, position, head);
+      write_softmax_rows(state, static_cast<size_t>(first), static_cast<size_t>(count),
+                         const_cast<void*>(to.data), shape_.dtype, static_cast<size_t>(to.stride));
+      float* lse = call_.out[1].as<float>() + (batch * shape_.heads + head) * shape_.queries + position;
+      for (int64_t i = 0; i < count; ++i) {
+        const float denominator = state.denominator[first + i];
+        // Rows that saw nothing. A NaN is not equal to 0 and stays.
+        lse[i] = denominator == 0.0F ? kNothing
+                                     : state.maximum[first + i] + std::log(denominator);
+      }
     }
   }
 

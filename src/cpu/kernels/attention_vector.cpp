@@ -18,22 +18,31 @@ namespace graft::cpu::HWY_NAMESPACE {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// What one row sees: keys [begin, end) of its own segment.
+// What one row sees: keys [begin, end), and of these its own segment's where segments differ.
 struct RowMask {
   size_t begin, end;
-  const int32_t* key_segments;
+  const int32_t* key_segments;  // of keys begin, begin + 1, ...
   int32_t segment;
-  bool whole;  // everything
 
   RowMask(const ScoreMask& mask, size_t row) {
     const size_t position = row % mask.positions;
     const auto keys = static_cast<int64_t>(mask.keys);
     const int64_t here = mask.first_position + static_cast<int64_t>(position);
-    begin = mask.ranged ? static_cast<size_t>(std::clamp<int64_t>(here - mask.window + 1, 0, keys)) : 0;
     end = mask.ranged ? static_cast<size_t>(std::clamp<int64_t>(here + 1, 0, keys)) : mask.keys;
-    key_segments = mask.key_segments;
+    begin = 0;
+    if (mask.ranged) {
+      const int64_t first = std::clamp<int64_t>(here - mask.window + 1, 0, keys);
+      begin = std::min(static_cast<size_t>(first), end);
+    }
+    key_segments = mask.key_segments == nullptr ? nullptr : mask.key_segments + begin;
     segment = key_segments == nullptr ? 0 : mask.query_segments[position];
-    whole = key_segments == nullptr && begin == 0 && end == mask.keys;
+  }
+  size_t count() const { return end - begin; }
+
+  // What is not seen has the weight 0.
+  void clear_rest(size_t keys, float* row) const {
+    std::fill(row, row + begin, 0.0F);
+    std::fill(row + end, row + keys, 0.0F);
   }
 };
 
@@ -46,18 +55,14 @@ HWY_INLINE hn::Vec<hn::ScalableTag<int32_t>> load_segments(const int32_t* p, Fir
   return hn::Load(hn::ScalableTag<int32_t>(), lanes);
 }
 
-// v where keys i, i + 1, ... are seen, `hidden` elsewhere.
+// v where keys begin + i, ... are of the row's segment, `hidden` elsewhere.
 template <class Part>
 HWY_INLINE hn::Vec<FloatTag> masked(const RowMask& row, size_t i, Part part, hn::Vec<FloatTag> v,
                                     hn::Vec<FloatTag> hidden) {
   const FloatTag d;
+  if (row.key_segments == nullptr) return v;
   const hn::ScalableTag<int32_t> di;
-  const auto index = hn::Iota(di, static_cast<int32_t>(i));
-  auto seen = hn::And(hn::Gt(index, hn::Set(di, static_cast<int32_t>(row.begin) - 1)),
-                      hn::Lt(index, hn::Set(di, static_cast<int32_t>(row.end))));
-  if (row.key_segments != nullptr) {
-    seen = hn::And(seen, hn::Eq(load_segments(row.key_segments + i, part), hn::Set(di, row.segment)));
-  }
+  const auto seen = hn::Eq(load_segments(row.key_segments + i, part), hn::Set(di, row.segment));
   return hn::IfThenElse(hn::RebindMask(d, seen), v, hidden);
 }
 
@@ -70,17 +75,17 @@ struct Cap {
   }
 };
 
-// Caps and masks a row in place where needed; returns its maximum.
-float prepare_row(const RowMask& row, float softcap, size_t keys, float* scores) {
+// Caps and masks what a row sees in place, where needed; returns its maximum.
+float prepare_row(const RowMask& row, float softcap, float* scores) {
   const FloatTag d;
   const auto nothing = hn::Set(d, kNothing);
   auto greatest = nothing;
-  const bool plain = row.whole && softcap == 0.0F;
-  for_lanes(d, keys, [&](size_t i, auto part) HWY_ATTR {
+  const bool plain = row.key_segments == nullptr && softcap == 0.0F;
+  for_lanes(d, row.count(), [&](size_t i, auto part) HWY_ATTR {
     auto score = load(d, scores + i, part);
     if (!plain) {
       if (softcap != 0.0F) score = hn::Mul(hn::Set(d, softcap), Cap{softcap}.tangent(score));
-      if (!row.whole) score = masked(row, i, part, score, nothing);
+      score = masked(row, i, part, score, nothing);
       store(d, score, scores + i, part);
     }
     greatest = hn::Max(only(d, score, part, nothing), greatest);
@@ -88,11 +93,11 @@ float prepare_row(const RowMask& row, float softcap, size_t keys, float* scores)
   return hn::GetLane(hn::MaxOfLanes(d, greatest));
 }
 
-float exponentiate_row(float maximum, size_t keys, float* scores) {
+float exponentiate_row(float maximum, size_t count, float* scores) {
   const FloatTag d;
   const auto shift = hn::Set(d, maximum);
   auto sum = hn::Zero(d);
-  for_lanes(d, keys, [&](size_t i, auto part) HWY_ATTR {
+  for_lanes(d, count, [&](size_t i, auto part) HWY_ATTR {
     const auto e = exp(d, hn::Sub(load(d, scores + i, part), shift));
     store(d, e, scores + i, part);
     sum = hn::Add(sum, only(d, e, part, hn::Zero(d)));
@@ -113,12 +118,14 @@ float softmax_rows(const ScoreMask& mask, float softcap, float* scores, size_t s
   float greatest = kNothing;
   for (size_t r = 0; r < state.rows; ++r) {
     float* row = scores + r * stride;
-    const float block = prepare_row(RowMask(mask, r), softcap, mask.keys, row);
+    const RowMask seen(mask, r);
+    const float block = prepare_row(seen, softcap, row + seen.begin);
     greatest = std::max(greatest, block);
     const float before = state.maximum[r], next = std::max(before, block);
     // A row that has seen no key yet: 0 in place of -inf keeps exp(-inf - x) at 0 and a NaN a NaN.
     const float safe = next == kNothing ? 0.0F : next;
-    const float sum = exponentiate_row(safe, mask.keys, row);
+    const float sum = exponentiate_row(safe, seen.count(), row + seen.begin);
+    seen.clear_rest(mask.keys, row);
     const float rescale = before == next ? 1.0F : std::exp(before - safe);
     state.maximum[r] = next;
     state.denominator[r] = state.denominator[r] * rescale + sum;
@@ -129,15 +136,37 @@ float softmax_rows(const ScoreMask& mask, float softcap, float* scores, size_t s
   return greatest;
 }
 
+template <typename T>
+void write_rows_as(const SoftmaxRows& state, size_t first, size_t count, T* to, size_t stride) {
+  const FloatTag d;
+  for (size_t i = 0; i < count; ++i) {
+    const float denominator = state.denominator[first + i];
+    const auto factor = hn::Set(d, denominator == 0.0F ? 0.0F : 1.0F / denominator);
+    const float* from = state.out + (first + i) * state.out_width;
+    for_lanes(d, state.out_width, [&](size_t j, auto part) HWY_ATTR {
+      store(d, hn::Mul(load(d, from + j, part), factor), to + i * stride + j, part);
+    });
+  }
+}
+
+void write_rows(const SoftmaxRows& state, size_t first, size_t count, void* to, bool bf16,
+                size_t stride) {
+  if (bf16) {
+    write_rows_as(state, first, count, static_cast<BFloat16*>(to), stride);
+  } else {
+    write_rows_as(state, first, count, static_cast<float*>(to), stride);
+  }
+}
+
 void softmax_rows_grad(const ScoreMask& mask, float softcap, float* scores, float* d_weights,
                        size_t stride, size_t rows, const float* lse, const float* delta) {
   const FloatTag d;
   const auto zero = hn::Zero(d);
   for (size_t r = 0; r < rows; ++r) {
     const RowMask row(mask, r);
-    float *s = scores + r * stride, *w = d_weights + r * stride;
+    float *s = scores + r * stride + row.begin, *w = d_weights + r * stride + row.begin;
     const auto shift = hn::Set(d, lse[r] == kNothing ? 0.0F : lse[r]), less = hn::Set(d, delta[r]);
-    for_lanes(d, mask.keys, [&](size_t i, auto part) HWY_ATTR {
+    for_lanes(d, row.count(), [&](size_t i, auto part) HWY_ATTR {
       auto score = load(d, s + i, part);
       auto slope = hn::Set(d, 1.0F);
       if (softcap != 0.0F) {
@@ -145,15 +174,13 @@ void softmax_rows_grad(const ScoreMask& mask, float softcap, float* scores, floa
         slope = hn::NegMulAdd(t, t, slope);
         score = hn::Mul(hn::Set(d, softcap), t);
       }
-      auto p = exp(d, hn::Sub(score, shift));
-      auto gradient = hn::Mul(hn::Mul(p, hn::Sub(load(d, w + i, part), less)), slope);
-      if (!row.whole) {
-        p = masked(row, i, part, p, zero);
-        gradient = masked(row, i, part, gradient, zero);
-      }
-      store(d, p, s + i, part);
-      store(d, gradient, w + i, part);
+      const auto p = exp(d, hn::Sub(score, shift));
+      const auto gradient = hn::Mul(hn::Mul(p, hn::Sub(load(d, w + i, part), less)), slope);
+      store(d, masked(row, i, part, p, zero), s + i, part);
+      store(d, masked(row, i, part, gradient, zero), w + i, part);
     });
+    row.clear_rest(mask.keys, scores + r * stride);
+    row.clear_rest(mask.keys, d_weights + r * stride);
   }
 }
 
@@ -189,6 +216,7 @@ namespace {
 
 HWY_EXPORT(softmax_rows);
 HWY_EXPORT(softmax_rows_grad);
+HWY_EXPORT(write_rows);
 HWY_EXPORT(row_products_of);
 
 }  // namespace
@@ -196,6 +224,11 @@ HWY_EXPORT(row_products_of);
 float softmax_block(const ScoreMask& mask, float softcap, float* scores, size_t stride,
                     const SoftmaxRows& state) {
   return HWY_DYNAMIC_DISPATCH(softmax_rows)(mask, softcap, scores, stride, state);
+}
+
+void write_softmax_rows(const SoftmaxRows& state, size_t first, size_t count, void* to, DType dtype,
+                        size_t stride) {
+  HWY_DYNAMIC_DISPATCH(write_rows)(state, first, count, to, dtype == DType::kBF16, stride);
 }
 
 void softmax_block_grad(const ScoreMask& mask, float softcap, float* scores, float* d_weights,

@@ -31,6 +31,11 @@ struct SoftmaxRows {
 float softmax_block(const ScoreMask& mask, float softcap, float* scores, size_t stride,
                     const SoftmaxRows& state);
 
+// Rows first, ..., first + count - 1 of state.out over their denominators (0 where that is 0), rounded to
+// rows of `to`.
+void write_softmax_rows(const SoftmaxRows& state, size_t first, size_t count, void* to, DType dtype,
+                        size_t stride);
+
 // scores in: as above, out: p = exp(score - lse). d_weights in: d_out v^T, out: the gradient of the products,
 // p (d_weights - delta) (1 - (score / softcap)^2). Rows whose lse is -inf see nothing.
 void softmax_block_grad(const ScoreMask& mask, float softcap, float* scores, float* d_weights,
