@@ -1,8 +1,8 @@
-// How fast the native kernels are beside the best that oneDNN does with their matrix products alone, at the
-// shapes of SmolLM2-135M (1,024 tokens, hidden 576, 3 key heads of 64, MLP 1,536, vocabulary 49,152, LoRA
-// rank 16). A kernel and its products are timed in turns, so that a busy machine slows both alike, and the
-// quickest of each is taken; with one thread its own CPU time is measured, which other processes hardly
-// touch. Weights rotate through enough copies to be cold.
+// How fast the native kernels are beside the best that oneDNN does with their matrix products
+// alone, at the shapes of SmolLM2-135M (1,024 tokens, hidden 576, 3 key heads of 64, MLP 1,536,
+// vocabulary 49,152, LoRA rank 16). A kernel and its products are timed in turns, so that a busy
+// machine slows both alike, and the quickest of each is taken; with one thread its own CPU time is
+// measured, which other processes hardly touch. Weights rotate through enough copies to be cold.
 //
 //   build/kernels_bench [threads [linear|loss|attention|decoding|elementwise]]
 
@@ -106,13 +106,18 @@ class Operation {
   size_t rotating_, next_ = 0;
 };
 
-// A plain f32 product c [m, n] = a [m, k] b as oneDNN does it: by its own threading, by blocks of rows of
-// one thread each, and with b packed beforehand; the quickest counts.
+// A plain f32 product c [m, n] = a [m, k] b as oneDNN does it: by its own threading, by blocks of
+// rows of one thread each, and with b packed beforehand; the quickest counts.
 class Product {
  public:
   Product(int64_t m, int64_t n, int64_t k, bool b_transposed, int threads, int copies)
-      : m_(m), n_(n), k_(k), transposed_(b_transposed), threads_(threads),
-        a_(filled({m, k}, 1)), c_(Tensor::zeros(DType::kF32, {m, n})) {
+      : m_(m),
+        n_(n),
+        k_(k),
+        transposed_(b_transposed),
+        threads_(threads),
+        a_(filled({m, k}, 1)),
+        c_(Tensor::zeros(DType::kF32, {m, n})) {
     for (int i = 0; i < copies; ++i) b_.push_back(filled({k, n}, 2));
     prepare_packed();
   }
@@ -180,7 +185,8 @@ class Product {
   dnnl::memory packed_a_, packed_c_;
 };
 
-// `flops`: all that the kernel must do; those beyond `product`'s are reckoned at the product's rate.
+// `flops`: all that the kernel must do; those beyond `product`'s are reckoned at the product's
+// rate.
 void compare(const std::string& name, double flops, Operation& kernel, Product& product) {
   double kernel_seconds = 1e30, product_seconds = 1e30;
   for (int i = 0; i < kRepeats; ++i) {
@@ -194,7 +200,8 @@ void compare(const std::string& name, double flops, Operation& kernel, Product& 
 
 void time_alone(const std::string& name, Operation& kernel, double flops) {
   double seconds = 1e30;
-  for (int i = 0; i < kRepeats; ++i) seconds = std::min(seconds, seconds_of(kernel.threads(), [&] { kernel.run(); }));
+  for (int i = 0; i < kRepeats; ++i)
+    seconds = std::min(seconds, seconds_of(kernel.threads(), [&] { kernel.run(); }));
   std::printf("%-28s %8.3f ms", name.c_str(), seconds * 1e3);
   if (flops > 0) std::printf(" %7.1f GFLOP/s", flops / seconds / 1e9);
   std::printf("\n");
@@ -216,8 +223,8 @@ void bench_linear(int threads, DType dtype) {
     const Tensor scale = Tensor::of<float>({}, {2.0F});
     const double flops = 2.0 * kTokens * static_cast<double>(l.in * l.out + kRank * (l.in + l.out));
     const Attributes lora{{"has_lora", true}};
-    Operation forward(kLinear, {filled({kTokens, l.in}, 1, dtype), w, a, b, scale}, lora, threads, 1,
-                      kCopies);
+    Operation forward(kLinear, {filled({kTokens, l.in}, 1, dtype), w, a, b, scale}, lora, threads,
+                      1, kCopies);
     Product forward_product(kTokens, l.out, l.in, true, threads, kCopies);
     compare("linear " + suffix, flops, forward, forward_product);
     Operation backward(kLinearInputGrad, {filled({kTokens, l.out}, 1, dtype), w, a, b, scale}, lora,
@@ -229,7 +236,8 @@ void bench_linear(int threads, DType dtype) {
 
 void bench_loss(int threads, DType dtype) {
   std::vector<int32_t> targets;
-  for (int64_t i = 0; i < kTokens; ++i) targets.push_back(static_cast<int32_t>(i * 37 % kVocabulary));
+  for (int64_t i = 0; i < kTokens; ++i)
+    targets.push_back(static_cast<int32_t>(i * 37 % kVocabulary));
   const std::vector<Tensor> inputs{filled({kTokens, kHidden}, 1, dtype),
                                    filled({kVocabulary, kHidden}, 2, dtype),
                                    Tensor::of<int32_t>({kTokens}, targets), filled({kTokens}, 3)};
@@ -257,8 +265,8 @@ void bench_attention(int threads, int64_t batch, int64_t length) {
                     threads);
   time_alone("attention " + suffix, forward, 2 * product);
   Operation backward(kAttentionGrad,
-                     {out, q, k, v, out, lse, segments, segments, s32(kNoWindow), s32(0)}, attributes,
-                     threads);
+                     {out, q, k, v, out, lse, segments, segments, s32(kNoWindow), s32(0)},
+                     attributes, threads);
   time_alone("attention grad " + suffix, backward, 5 * product);
 }
 
@@ -266,14 +274,15 @@ void bench_decoding(int threads) {
   const auto s32 = [](int32_t v) { return Tensor::of<int32_t>({}, {v}); };
   for (const int32_t position : {10, 1000}) {
     const Tensor segments = Tensor::of<int32_t>({1, 1024}, std::vector<int32_t>(1024, 1));
-    Operation attention(kAttention,
-                        {filled({1, 1, 9, 64}, 1), filled({1, 1024, 3, 64}, 2),
-                         filled({1, 1024, 3, 64}, 3), Tensor::of<int32_t>({1, 1}, {1}), segments,
-                         s32(kNoWindow), s32(position)},
-                        {{"scale", 0.125}, {"softcap", 0.0}}, threads);
+    Operation attention(
+        kAttention,
+        {filled({1, 1, 9, 64}, 1), filled({1, 1024, 3, 64}, 2), filled({1, 1024, 3, 64}, 3),
+         Tensor::of<int32_t>({1, 1}, {1}), segments, s32(kNoWindow), s32(position)},
+        {{"scale", 0.125}, {"softcap", 0.0}}, threads);
     time_alone("decode attention at " + std::to_string(position), attention, 0);
   }
-  Operation linear(kLinear, {filled({1, kHidden}, 1), filled({kMlp, kHidden}, 2)}, {}, threads, 1, 24);
+  Operation linear(kLinear, {filled({1, kHidden}, 1), filled({kMlp, kHidden}, 2)}, {}, threads, 1,
+                   24);
   time_alone("decode linear gate", linear, 2.0 * kHidden * kMlp);
 }
 

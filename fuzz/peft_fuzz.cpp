@@ -1,4 +1,5 @@
-// Any text as an adapter_config.json: an Error, or a configuration that survives being written and read.
+// Any text as an adapter_config.json: an Error, or a configuration that survives being written and
+// read.
 
 #include <cstddef>
 #include <cstdint>

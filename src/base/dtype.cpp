@@ -56,20 +56,13 @@ struct FloatFormat {
 
 FloatFormat float_format(DType dtype) {
   switch (dtype) {
-    case DType::kF8E4M3FN:
-      return {3, -6, 448, false, true};
-    case DType::kF8E5M2:
-      return {2, -14, 57344, true, true};
-    case DType::kF8E4M3FNUZ:
-      return {3, -7, 240, false, false};
-    case DType::kF8E5M2FNUZ:
-      return {2, -15, 57344, false, false};
-    case DType::kF16:
-      return {10, -14, 65504, true, true};
-    case DType::kBF16:
-      return {7, -126, 0x1.FEp127, true, true};
-    default:
-      break;
+    case DType::kF8E4M3FN: return {3, -6, 448, false, true};
+    case DType::kF8E5M2: return {2, -14, 57344, true, true};
+    case DType::kF8E4M3FNUZ: return {3, -7, 240, false, false};
+    case DType::kF8E5M2FNUZ: return {2, -15, 57344, false, false};
+    case DType::kF16: return {10, -14, 65504, true, true};
+    case DType::kBF16: return {7, -126, 0x1.FEp127, true, true};
+    default: break;
   }
   GRAFT_CHECK(false, "{} is not a narrow float", dtype_name(dtype));
   return {};
@@ -147,16 +140,11 @@ const F8Table& f8_table(DType dtype) {
   static const F8Table e4m3fnuz = make(DType::kF8E4M3FNUZ);
   static const F8Table e5m2fnuz = make(DType::kF8E5M2FNUZ);
   switch (dtype) {
-    case DType::kF8E4M3FN:
-      return e4m3fn;
-    case DType::kF8E5M2:
-      return e5m2;
-    case DType::kF8E4M3FNUZ:
-      return e4m3fnuz;
-    case DType::kF8E5M2FNUZ:
-      return e5m2fnuz;
-    default:
-      break;
+    case DType::kF8E4M3FN: return e4m3fn;
+    case DType::kF8E5M2: return e5m2;
+    case DType::kF8E4M3FNUZ: return e4m3fnuz;
+    case DType::kF8E5M2FNUZ: return e5m2fnuz;
+    default: break;
   }
   GRAFT_CHECK(false, "{} is not an 8-bit float", dtype_name(dtype));
   return e4m3fn;
@@ -191,24 +179,15 @@ void widen(DType type, const void* from, size_t offset, Wide* to, size_t n) {
   switch (type) {
     case DType::kBool:
       return widen_coded<uint8_t>(from, offset, to, n, [](uint8_t v) { return v != 0; });
-    case DType::kU8:
-      return widen_plain<uint8_t>(from, offset, to, n);
-    case DType::kS8:
-      return widen_plain<int8_t>(from, offset, to, n);
-    case DType::kU32:
-      return widen_plain<uint32_t>(from, offset, to, n);
-    case DType::kS32:
-      return widen_plain<int32_t>(from, offset, to, n);
-    case DType::kS64:
-      return widen_plain<int64_t>(from, offset, to, n);
-    case DType::kF32:
-      return widen_plain<float>(from, offset, to, n);
-    case DType::kF64:
-      return widen_plain<double>(from, offset, to, n);
-    case DType::kF16:
-      return widen_coded<uint16_t>(from, offset, to, n, f16_to_f32);
-    case DType::kBF16:
-      return widen_coded<uint16_t>(from, offset, to, n, bf16_to_f32);
+    case DType::kU8: return widen_plain<uint8_t>(from, offset, to, n);
+    case DType::kS8: return widen_plain<int8_t>(from, offset, to, n);
+    case DType::kU32: return widen_plain<uint32_t>(from, offset, to, n);
+    case DType::kS32: return widen_plain<int32_t>(from, offset, to, n);
+    case DType::kS64: return widen_plain<int64_t>(from, offset, to, n);
+    case DType::kF32: return widen_plain<float>(from, offset, to, n);
+    case DType::kF64: return widen_plain<double>(from, offset, to, n);
+    case DType::kF16: return widen_coded<uint16_t>(from, offset, to, n, f16_to_f32);
+    case DType::kBF16: return widen_coded<uint16_t>(from, offset, to, n, bf16_to_f32);
     case DType::kF8E4M3FN:
     case DType::kF8E5M2:
     case DType::kF8E4M3FNUZ:
@@ -217,8 +196,7 @@ void widen(DType type, const void* from, size_t offset, Wide* to, size_t n) {
       return widen_coded<uint8_t>(from, offset, to, n, [&](uint8_t v) { return table[v]; });
     }
     case DType::kU4:
-    case DType::kS4:
-      break;
+    case DType::kS4: break;
   }
   GRAFT_CHECK(false, "{} is packed and is not converted here", dtype_name(type));
 }
@@ -256,16 +234,11 @@ void narrow(DType type, const Wide* from, void* to, size_t offset, size_t n) {
     case DType::kBool:
       return narrow_with<uint8_t>(from, to, offset, n,
                                   [](Wide v) { return static_cast<uint8_t>(v != 0); });
-    case DType::kU8:
-      return narrow_with<uint8_t>(from, to, offset, n, to_integer<uint8_t, Wide>);
-    case DType::kS8:
-      return narrow_with<int8_t>(from, to, offset, n, to_integer<int8_t, Wide>);
-    case DType::kU32:
-      return narrow_with<uint32_t>(from, to, offset, n, to_integer<uint32_t, Wide>);
-    case DType::kS32:
-      return narrow_with<int32_t>(from, to, offset, n, to_integer<int32_t, Wide>);
-    case DType::kS64:
-      return narrow_with<int64_t>(from, to, offset, n, to_integer<int64_t, Wide>);
+    case DType::kU8: return narrow_with<uint8_t>(from, to, offset, n, to_integer<uint8_t, Wide>);
+    case DType::kS8: return narrow_with<int8_t>(from, to, offset, n, to_integer<int8_t, Wide>);
+    case DType::kU32: return narrow_with<uint32_t>(from, to, offset, n, to_integer<uint32_t, Wide>);
+    case DType::kS32: return narrow_with<int32_t>(from, to, offset, n, to_integer<int32_t, Wide>);
+    case DType::kS64: return narrow_with<int64_t>(from, to, offset, n, to_integer<int64_t, Wide>);
     case DType::kF32:
       return narrow_with<float>(from, to, offset, n, [](Wide v) { return static_cast<float>(v); });
     case DType::kF64:
@@ -284,8 +257,7 @@ void narrow(DType type, const Wide* from, void* to, size_t offset, size_t n) {
       return narrow_with<uint8_t>(from, to, offset, n,
                                   [&](Wide v) { return f32_to_f8(type, static_cast<float>(v)); });
     case DType::kU4:
-    case DType::kS4:
-      break;
+    case DType::kS4: break;
   }
   GRAFT_CHECK(false, "{} is packed and is not converted here", dtype_name(type));
 }
@@ -405,28 +377,17 @@ void convert_elements(const void* from, DType from_type, void* to, DType to_type
 
 double round_to_dtype(double x, DType dtype) {
   switch (dtype) {
-    case DType::kF64:
-      return x;
-    case DType::kF32:
-      return static_cast<double>(static_cast<float>(x));
-    case DType::kBool:
-      return x != 0 ? 1 : 0;
-    case DType::kU4:
-      return std::isnan(x) ? 0 : std::clamp(std::nearbyint(x), 0.0, 15.0);
-    case DType::kS4:
-      return std::isnan(x) ? 0 : std::clamp(std::nearbyint(x), -8.0, 7.0);
-    case DType::kU8:
-      return round_to_integer<uint8_t>(x);
-    case DType::kS8:
-      return round_to_integer<int8_t>(x);
-    case DType::kU32:
-      return round_to_integer<uint32_t>(x);
-    case DType::kS32:
-      return round_to_integer<int32_t>(x);
-    case DType::kS64:
-      return round_to_integer<int64_t>(x);
-    default:
-      return round_to_format(x, float_format(dtype));
+    case DType::kF64: return x;
+    case DType::kF32: return static_cast<double>(static_cast<float>(x));
+    case DType::kBool: return x != 0 ? 1 : 0;
+    case DType::kU4: return std::isnan(x) ? 0 : std::clamp(std::nearbyint(x), 0.0, 15.0);
+    case DType::kS4: return std::isnan(x) ? 0 : std::clamp(std::nearbyint(x), -8.0, 7.0);
+    case DType::kU8: return round_to_integer<uint8_t>(x);
+    case DType::kS8: return round_to_integer<int8_t>(x);
+    case DType::kU32: return round_to_integer<uint32_t>(x);
+    case DType::kS32: return round_to_integer<int32_t>(x);
+    case DType::kS64: return round_to_integer<int64_t>(x);
+    default: return round_to_format(x, float_format(dtype));
   }
 }
 

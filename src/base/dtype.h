@@ -2,8 +2,8 @@
 // Element types: their names, sizes and conversions.
 //
 // The names are those of StableHLO (f32, bf16, s32, ...); safetensors has its own, see
-// formats/safetensors.h. Low-precision floats are stored as bits and converted with the functions below,
-// which round to nearest, ties to even.
+// formats/safetensors.h. Low-precision floats are stored as bits and converted with the functions
+// below, which round to nearest, ties to even.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,15 +31,15 @@ enum class DType : uint8_t {
   kF64,
 };
 
-std::string_view dtype_name(DType dtype);                        // "f32"
-std::optional<DType> dtype_from_name(std::string_view name);     // of the same names
-int dtype_bits(DType dtype);                                     // 4 for the packed types
-size_t dtype_bytes(DType dtype, size_t elements);                // bytes of a dense array
+std::string_view dtype_name(DType dtype);                     // "f32"
+std::optional<DType> dtype_from_name(std::string_view name);  // of the same names
+int dtype_bits(DType dtype);                                  // 4 for the packed types
+size_t dtype_bytes(DType dtype, size_t elements);             // bytes of a dense array
 bool is_float(DType dtype);
 bool is_integer(DType dtype);  // signed or unsigned; not bool
 
-// Conversions between stored bits and f32. Overflow becomes infinity where the type has one, else NaN
-// (the *fn and *fnuz forms).
+// Conversions between stored bits and f32. Overflow becomes infinity where the type has one, else
+// NaN (the *fn and *fnuz forms).
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
 float f16_to_f32(uint16_t bits);
@@ -47,8 +47,8 @@ uint16_t f32_to_f16(float value);
 float f8_to_f32(DType dtype, uint8_t bits);
 uint8_t f32_to_f8(DType dtype, float value);
 
-// Converts n elements from one type to another. Floats go through f32 (f64 only where both ends can hold
-// it); integers to integers through s64. Packed 4-bit types are not converted here.
+// Converts n elements from one type to another. Floats go through f32 (f64 only where both ends can
+// hold it); integers to integers through s64. Packed 4-bit types are not converted here.
 void convert_elements(const void* from, DType from_type, void* to, DType to_type, size_t n);
 
 // The value of dtype nearest to x (identity for f64; ties to even), as a double.

@@ -1,8 +1,8 @@
 #pragma once
 // Files: mapped for reading, replaced atomically for writing.
 //
-// A file is written aside, flushed, fsync'd, renamed over its target, and its folder fsync'd: a crash at
-// any instant leaves the old file or the new one, whole.
+// A file is written aside, flushed, fsync'd, renamed over its target, and its folder fsync'd: a
+// crash at any instant leaves the old file or the new one, whole.
 
 #include <cstddef>
 #include <cstdio>
@@ -32,8 +32,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A file that appears under its name only when commit() has returned. Dropped without commit() it leaves
-// nothing behind.
+// A file that appears under its name only when commit() has returned. Dropped without commit() it
+// leaves nothing behind.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);

@@ -19,9 +19,9 @@ class Philox {
  public:
   Philox(uint64_t seed, uint32_t stream);
   uint32_t next_u32();
-  double uniform();                        // [0, 1), 53 bits
-  double normal();                         // mean 0, deviation 1 (Box-Muller)
-  uint64_t below(uint64_t bound);          // unbiased, bound > 0
+  double uniform();                // [0, 1), 53 bits
+  double normal();                 // mean 0, deviation 1 (Box-Muller)
+  uint64_t below(uint64_t bound);  // unbiased, bound > 0
 
  private:
   std::array<uint32_t, 2> key_;

@@ -39,7 +39,8 @@ void gemm_f32(int64_t m, int64_t n, int64_t k, const MatrixRef& a, const MatrixR
               static_cast<int>(status));
 }
 
-// The part of a matrix from element (i, j) on, of rows x columns, as f32: itself, or expanded into `tile`.
+// The part of a matrix from element (i, j) on, of rows x columns, as f32: itself, or expanded into
+// `tile`.
 MatrixRef expanded(const MatrixRef& matrix, int64_t i, int64_t j, int64_t rows, int64_t columns,
                    float* tile) {
   Rows part{matrix.data, matrix.dtype, matrix.stride};
@@ -50,10 +51,10 @@ MatrixRef expanded(const MatrixRef& matrix, int64_t i, int64_t j, int64_t rows, 
   return {tile, DType::kF32, columns, matrix.transposed};
 }
 
-// Operands that oneDNN does not take as they are: expanded to f32 block by block. The blocks of both lie
-// on the stack, in cache.
-void gemm_expanded(int64_t m, int64_t n, int64_t k, const MatrixRef& a, const MatrixRef& b, float* c,
-                   int64_t c_stride, float alpha, float beta) {
+// Operands that oneDNN does not take as they are: expanded to f32 block by block. The blocks of
+// both lie on the stack, in cache.
+void gemm_expanded(int64_t m, int64_t n, int64_t k, const MatrixRef& a, const MatrixRef& b,
+                   float* c, int64_t c_stride, float alpha, float beta) {
   constexpr int64_t kRows = 64, kColumns = 128, kDepth = 256;
   alignas(64) float a_tile[kRows * kDepth];
   alignas(64) float b_tile[kDepth * kColumns];

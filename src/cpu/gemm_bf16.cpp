@@ -77,8 +77,15 @@ bool gemm_bf16(int64_t m, int64_t n, int64_t k, const MatrixRef& a, const Matrix
   thread_local std::unordered_map<Key, std::unique_ptr<Product>, KeyHash> products;
   thread_local dnnl::stream stream(engine());
 
-  const Key key{m, n, k, a.stride, b.stride, c_stride, (a.transposed ? 1 : 0) | (b.transposed ? 2 : 0),
-                std::bit_cast<int32_t>(alpha), std::bit_cast<int32_t>(beta)};
+  const Key key{m,
+                n,
+                k,
+                a.stride,
+                b.stride,
+                c_stride,
+                (a.transposed ? 1 : 0) | (b.transposed ? 2 : 0),
+                std::bit_cast<int32_t>(alpha),
+                std::bit_cast<int32_t>(beta)};
   if (products.size() > kMostProducts) products.clear();
   const auto [at, is_new] = products.try_emplace(key);
   if (is_new) at->second = make_product(key, alpha, beta);

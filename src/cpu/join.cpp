@@ -62,13 +62,13 @@ class Joiner {
   // Storage that depends on the iterations of a frame serves variables of that frame alone.
   bool fits(const Place& fixed, const Place& other) const {
     const int frame = plan_.fixed[static_cast<size_t>(fixed.fixed)].frame;
-    return std::all_of(other.members.begin(), other.members.end(), [&](VariableId v) {
-      return is_within(plan_.variable(v).frame, frame);
-    });
+    return std::all_of(other.members.begin(), other.members.end(),
+                       [&](VariableId v) { return is_within(plan_.variable(v).frame, frame); });
   }
 
   bool joinable(int p, int q) const {
-    const Place &a = plan_.places[static_cast<size_t>(p)], &b = plan_.places[static_cast<size_t>(q)];
+    const Place &a = plan_.places[static_cast<size_t>(p)],
+                &b = plan_.places[static_cast<size_t>(q)];
     if (p == q || a.bytes != b.bytes) return false;
     if (a.fixed >= 0 && b.fixed >= 0) return false;
     if (a.fixed >= 0 && !(a.writable && fits(a, b))) return false;
@@ -126,8 +126,9 @@ class Joiner {
     }
   }
 
-  // A stacked or list result may take over a stacked or list operand slot by slot (the caches of layers,
-  // gradients added up over micro-batches): iteration i is the last to read operand i, and writes result i.
+  // A stacked or list result may take over a stacked or list operand slot by slot (the caches of
+  // layers, gradients added up over micro-batches): iteration i is the last to read operand i, and
+  // writes result i.
   void join_threaded(const Frame& frame) {
     for (const NodePlan& node : frame.nodes) {
       if (node.kernel != nullptr || node.bodies.size() != 1) continue;
@@ -146,7 +147,8 @@ class Joiner {
     }
   }
 
-  bool try_thread(const NodePlan& node, const Frame& body, VariableId in, const SlotOutput& output) {
+  bool try_thread(const NodePlan& node, const Frame& body, VariableId in,
+                  const SlotOutput& output) {
     const Variable &from = plan_.variable(in), &to = plan_.variable(output.slot);
     if (from.fixed < 0 || from.frame != to.frame || from.bytes != to.bytes) return false;
     const FixedStorage& operand = plan_.fixed[static_cast<size_t>(from.fixed)];
@@ -172,7 +174,8 @@ class Joiner {
     if (std::count(node.in.begin(), node.in.end(), operand) != 1) return false;
     if (plan_.variable(operand).end != body.end) return false;
     const int p = plan_.place(operand), q = plan_.place(result);
-    const Place &from = plan_.places[static_cast<size_t>(p)], &to = plan_.places[static_cast<size_t>(q)];
+    const Place &from = plan_.places[static_cast<size_t>(p)],
+                &to = plan_.places[static_cast<size_t>(q)];
     if (p == q || to.fixed >= 0) return false;
     if (!from.writable && !is_donated(operand, result)) return false;
     if (from.fixed >= 0 && !fits(from, to)) return false;

@@ -1,10 +1,11 @@
 #pragma once
-// What a native kernel is: a function over typed buffers, chosen by operation when a graph is compiled.
+// What a native kernel is: a function over typed buffers, chosen by operation when a graph is
+// compiled.
 //
-// A kernel runs with the whole OpenMP team at its disposal and must give the same bits for any number of
-// threads: it splits its OUTPUT into parts whose bounds depend on shapes only, and sums in an order that
-// depends on shapes only. A library call is made single-threaded inside a parallel region (cpu/gemm.h).
-// Scratch is planned with everything else: a kernel allocates nothing.
+// A kernel runs with the whole OpenMP team at its disposal and must give the same bits for any
+// number of threads: it splits its OUTPUT into parts whose bounds depend on shapes only, and sums
+// in an order that depends on shapes only. A library call is made single-threaded inside a parallel
+// region (cpu/gemm.h). Scratch is planned with everything else: a kernel allocates nothing.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +44,8 @@ struct Kernel {
   // Bytes of scratch for these operand and result types; null: none.
   size_t (*scratch_bytes)(const Node& node, std::span<const Type> in, std::span<const Type> out,
                           int threads) = nullptr;
-  // Result i may share the storage of an operand of the same size whose last use this is: element e of
-  // the result depends on element e of that operand only, read before written.
+  // Result i may share the storage of an operand of the same size whose last use this is: element e
+  // of the result depends on element e of that operand only, read before written.
   bool in_place = false;
   // Which operands `in_place` speaks of: bit i for operand i (operands from 32 on never).
   uint32_t in_place_operands = ~uint32_t{0};
@@ -54,8 +55,8 @@ struct Kernel {
 // cpu/kernels/*.h; composites without a kernel are decomposed by the compiler (cpu/compile.h).
 const Kernel* find_kernel(const Node& node, std::span<const Type> in, std::span<const Type> out);
 
-// The instruction set that the kernels were dispatched to ("avx2", "avx512", "avx512_bf16", "amx"), and
-// what oneDNN uses.
+// The instruction set that the kernels were dispatched to ("avx2", "avx512", "avx512_bf16", "amx"),
+// and what oneDNN uses.
 std::string_view instruction_set();
 
 }  // namespace graft::cpu

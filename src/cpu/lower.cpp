@@ -85,7 +85,8 @@ class Lowering {
       results = node.op->decompose(fragment, inputs, {types, node.attributes, node.bodies});
     }
     std::vector<Value> known(static_cast<size_t>(fragment.value_count()));
-    for (size_t i = 0; i < inputs.size(); ++i) known[static_cast<size_t>(inputs[i].id())] = operands[i];
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known[static_cast<size_t>(inputs[i].id())] = operands[i];
     copy_nodes(fragment, to, known);
     std::vector<Value> images;
     for (Value v : results) images.push_back(known[static_cast<size_t>(v.id())]);
@@ -102,8 +103,8 @@ class Lowering {
     return to.add_like(lowered, operands);
   }
 
-  // A body may be used more than once. The key keeps it alive: those of a decomposition are temporary, and
-  // an address that is used again would find another body's lowering.
+  // A body may be used more than once. The key keeps it alive: those of a decomposition are
+  // temporary, and an address that is used again would find another body's lowering.
   std::map<std::shared_ptr<const Graph>, std::shared_ptr<const Graph>> bodies_;
 };
 
@@ -124,8 +125,8 @@ std::unique_ptr<Graph> lower(const Graph& graph) { return Lowering().run(graph);
 bool is_view(const Graph& graph, const Node& node) {
   if (node.op == &kReshape) return true;
   if (node.op == &kConcatenate) return node.operands.size() == 1;
-  const bool candidate = node.op == &kBroadcastInDim || node.op == &kTranspose || node.op == &kSlice ||
-                         node.op == &kPad || node.op == &kConvert;
+  const bool candidate = node.op == &kBroadcastInDim || node.op == &kTranspose ||
+                         node.op == &kSlice || node.op == &kPad || node.op == &kConvert;
   if (!candidate) return false;
   const Type& from = graph.type(node.operands[0]);
   const Type& to = graph.type(node.results[0]);
@@ -142,10 +143,10 @@ bool is_view(const Graph& graph, const Node& node) {
 
 bool is_elementwise(const Op* op) {
   static constexpr std::array kOps = {
-      &kNeg,     &kExp,  &kLog, &kLog1p, &kSqrt, &kRsqrt, &kTanh,      &kLogistic,   &kCos,
-      &kSin,     &kAbs,  &kFloor, &kSign, &kNot, &kIsFinite, &kConvert, &kAdd,       &kSub,
-      &kMul,     &kDiv,  &kMax, &kMin,   &kPow,  &kAnd,   &kOr,        &kXor,        &kShiftLeft,
-      &kShiftRight, &kCompare, &kSelect};
+      &kNeg, &kExp, &kLog,       &kLog1p,      &kSqrt,    &kRsqrt, &kTanh,     &kLogistic,
+      &kCos, &kSin, &kAbs,       &kFloor,      &kSign,    &kNot,   &kIsFinite, &kConvert,
+      &kAdd, &kSub, &kMul,       &kDiv,        &kMax,     &kMin,   &kPow,      &kAnd,
+      &kOr,  &kXor, &kShiftLeft, &kShiftRight, &kCompare, &kSelect};
   return std::find(kOps.begin(), kOps.end(), op) != kOps.end();
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // What an Executable runs: steps over slots.
 //
-// A slot is an address. Most are fixed for a run; those of a scan's body that depend on the iteration are
-// set anew when it begins, so that a kernel call is the same few loads at any depth of nesting.
+// A slot is an address. Most are fixed for a run; those of a scan's body that depend on the
+// iteration are set anew when it begins, so that a kernel call is the same few loads at any depth
+// of nesting.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,16 +37,16 @@ struct Step {
   Kind kind = Kind::kKernel;
   const Node* node = nullptr;
   const Kernel* kernel = nullptr;
-  std::vector<SlotId> slots;       // operands, then results; kCopy: from, to; kCase: the index
-  size_t operands = 0;             // of the slots
-  std::vector<Type> types;         // of kernel slots
-  std::vector<Buffer> buffers;     // filled when the kernel is called
+  std::vector<SlotId> slots;    // operands, then results; kCopy: from, to; kCase: the index
+  size_t operands = 0;          // of the slots
+  std::vector<Type> types;      // of kernel slots
+  std::vector<Buffer> buffers;  // filled when the kernel is called
   SlotId scratch = -1;
-  size_t bytes = 0;                // of scratch, or of a copy
-  std::vector<int> blocks;         // kScan: its body; kCase: its branches
-  int64_t length = 0;              // kScan
+  size_t bytes = 0;         // of scratch, or of a copy
+  std::vector<int> blocks;  // kScan: its body; kCase: its branches
+  int64_t length = 0;       // kScan
   bool reverse = false;
-  int timer = -1;                  // index into Program::timers, where its time is added
+  int timer = -1;  // index into Program::timers, where its time is added
 };
 
 struct Block {
@@ -54,11 +55,11 @@ struct Block {
 };
 
 struct Program {
-  std::unique_ptr<Graph> graph;    // what nodes and types point into
+  std::unique_ptr<Graph> graph;  // what nodes and types point into
   std::vector<Slot> slots;
-  std::vector<Block> blocks;       // 0: the whole graph
+  std::vector<Block> blocks;  // 0: the whole graph
   std::vector<Tensor> literals;
-  std::vector<SlotId> inputs;      // by input; -1 where nothing reads it
+  std::vector<SlotId> inputs;  // by input; -1 where nothing reads it
   std::vector<SlotId> outputs;
   std::vector<std::string> timers;  // operations
   MemoryPlan memory;

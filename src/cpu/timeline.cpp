@@ -1,4 +1,5 @@
-// The first part of the plan: numbers the moments of a graph, makes the variables and finds their lives.
+// The first part of the plan: numbers the moments of a graph, makes the variables and finds their
+// lives.
 
 #include <algorithm>
 
@@ -49,8 +50,7 @@ class Timeline {
   }
 
   VariableId external(int frame, FixedStorage::Kind kind, int index, size_t bytes) {
-    const Origin origin =
-        kind == FixedStorage::Kind::kInput ? Origin::kInput : Origin::kLiteral;
+    const Origin origin = kind == FixedStorage::Kind::kInput ? Origin::kInput : Origin::kLiteral;
     FixedStorage storage;
     storage.kind = kind;
     storage.index = index;
@@ -149,7 +149,8 @@ class Timeline {
     GRAFT_CHECK(plan.kernel != nullptr, "{} was not lowered", node.op->name);
     const int moment = now_++;
     for (VariableId v : plan.in) use(v, moment);
-    for (const Type& type : out) plan.out.push_back(make(Origin::kNode, index, type.bytes(), moment));
+    for (const Type& type : out)
+      plan.out.push_back(make(Origin::kNode, index, type.bytes(), moment));
     if (plan.kernel->scratch_bytes != nullptr) {
       const size_t bytes = plan.kernel->scratch_bytes(node, in, out, threads_);
       plan_.memory.scratch_bytes = std::max(plan_.memory.scratch_bytes, bytes);
@@ -224,7 +225,8 @@ class Timeline {
     // The slots of stacked and list results are written while the scan runs.
     plan.out.assign(static_cast<size_t>(s.result_count()), -1);
     for (size_t r = static_cast<size_t>(s.carries); r < plan.out.size(); ++r) {
-      plan.out[r] = make(Origin::kNode, index, frame.graph->type(node.results[r]).bytes(), body.begin);
+      plan.out[r] =
+          make(Origin::kNode, index, frame.graph->type(node.results[r]).bytes(), body.begin);
     }
     walk(body, body_index);
     for (int k = 0; k < s.carries; ++k) {
@@ -327,8 +329,7 @@ class Timeline {
       walk(body, body_index);
       for (size_t i = 0; i < branch->outputs().size(); ++i) {
         const VariableId out = variable(body, branch->outputs()[i].value);
-        const VariableId final =
-            make(Origin::kFinal, body_index, at(out).bytes, body.final_copies);
+        const VariableId final = make(Origin::kFinal, body_index, at(out).bytes, body.final_copies);
         body.loopbacks.push_back(loop(body, body_index, -1, out, final));
         use(final, body.end);
       }
@@ -355,7 +356,8 @@ class Timeline {
         plan_.outputs[i] = final;
       } else if (at(out).origin == Origin::kInput) {
         // Its storage may be overwritten, by this run or by the owner.
-        SlotOutput copied{.value = out, .slot = make(Origin::kCopy, 0, at(out).bytes, frame.end_copies),
+        SlotOutput copied{.value = out,
+                          .slot = make(Origin::kCopy, 0, at(out).bytes, frame.end_copies),
                           .action = SlotOutput::Action::kCopyAtEnd};
         use(out, frame.end_copies);
         use(copied.slot, frame.end);

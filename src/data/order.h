@@ -5,10 +5,10 @@
 // Fisher and Yates's shuffle with Philox numbers. So a place in the order is two integers, and a
 // run that is resumed there goes on exactly as if it had never stopped.
 //
-// With packing, an epoch is a list of packs instead: several rows that share one sequence of at most
-// max_length tokens. Each pack takes the longest row left and, to fill what remains, the rows whose
-// lengths add up to it most nearly. How many packs there are depends on the rows' lengths only, so every
-// epoch has as many; which rows meet, and the order of the packs, is shuffled.
+// With packing, an epoch is a list of packs instead: several rows that share one sequence of at
+// most max_length tokens. Each pack takes the longest row left and, to fill what remains, the rows
+// whose lengths add up to it most nearly. How many packs there are depends on the rows' lengths
+// only, so every epoch has as many; which rows meet, and the order of the packs, is shuffled.
 
 #include <cstdint>
 #include <span>

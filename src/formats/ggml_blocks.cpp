@@ -280,34 +280,20 @@ void dequantize_blocks(GgmlType type, std::span<const std::byte> blocks, std::sp
       return convert_elements(blocks.data(), DType::kF16, out, DType::kF32, values.size());
     case GgmlType::kBF16:
       return convert_elements(blocks.data(), DType::kBF16, out, DType::kF32, values.size());
-    case GgmlType::kQ4_0:
-      return expand_all<expand_q4_0>(*info, blocks, out);
-    case GgmlType::kQ4_1:
-      return expand_all<expand_q4_1>(*info, blocks, out);
-    case GgmlType::kQ5_0:
-      return expand_all<expand_q5_0>(*info, blocks, out);
-    case GgmlType::kQ5_1:
-      return expand_all<expand_q5_1>(*info, blocks, out);
-    case GgmlType::kQ8_0:
-      return expand_all<expand_q8_0>(*info, blocks, out);
-    case GgmlType::kQ2_K:
-      return expand_all<expand_q2_k>(*info, blocks, out);
-    case GgmlType::kQ3_K:
-      return expand_all<expand_q3_k>(*info, blocks, out);
-    case GgmlType::kQ4_K:
-      return expand_all<expand_q4_k>(*info, blocks, out);
-    case GgmlType::kQ5_K:
-      return expand_all<expand_q5_k>(*info, blocks, out);
-    case GgmlType::kQ6_K:
-      return expand_all<expand_q6_k>(*info, blocks, out);
-    case GgmlType::kIQ4_NL:
-      return expand_all<expand_iq4_nl>(*info, blocks, out);
-    case GgmlType::kIQ4_XS:
-      return expand_all<expand_iq4_xs>(*info, blocks, out);
-    case GgmlType::kMXFP4:
-      return expand_all<expand_mxfp4>(*info, blocks, out);
-    default:
-      break;
+    case GgmlType::kQ4_0: return expand_all<expand_q4_0>(*info, blocks, out);
+    case GgmlType::kQ4_1: return expand_all<expand_q4_1>(*info, blocks, out);
+    case GgmlType::kQ5_0: return expand_all<expand_q5_0>(*info, blocks, out);
+    case GgmlType::kQ5_1: return expand_all<expand_q5_1>(*info, blocks, out);
+    case GgmlType::kQ8_0: return expand_all<expand_q8_0>(*info, blocks, out);
+    case GgmlType::kQ2_K: return expand_all<expand_q2_k>(*info, blocks, out);
+    case GgmlType::kQ3_K: return expand_all<expand_q3_k>(*info, blocks, out);
+    case GgmlType::kQ4_K: return expand_all<expand_q4_k>(*info, blocks, out);
+    case GgmlType::kQ5_K: return expand_all<expand_q5_k>(*info, blocks, out);
+    case GgmlType::kQ6_K: return expand_all<expand_q6_k>(*info, blocks, out);
+    case GgmlType::kIQ4_NL: return expand_all<expand_iq4_nl>(*info, blocks, out);
+    case GgmlType::kIQ4_XS: return expand_all<expand_iq4_xs>(*info, blocks, out);
+    case GgmlType::kMXFP4: return expand_all<expand_mxfp4>(*info, blocks, out);
+    default: break;
   }
   GRAFT_CHECK(false, "{} has no expansion", info->name);
 }

@@ -87,24 +87,15 @@ std::optional<T> GgufFile::State::element(const GgufValue& value, size_t index) 
     if (value.element_kind == GgufKind::kF64) return fitting<float>(raw<double>(value, index));
   } else {
     switch (value.element_kind) {
-      case GgufKind::kU8:
-        return fitting<T>(raw<uint8_t>(value, index));
-      case GgufKind::kI8:
-        return fitting<T>(raw<int8_t>(value, index));
-      case GgufKind::kU16:
-        return fitting<T>(raw<uint16_t>(value, index));
-      case GgufKind::kI16:
-        return fitting<T>(raw<int16_t>(value, index));
-      case GgufKind::kU32:
-        return fitting<T>(raw<uint32_t>(value, index));
-      case GgufKind::kI32:
-        return fitting<T>(raw<int32_t>(value, index));
-      case GgufKind::kU64:
-        return fitting<T>(raw<uint64_t>(value, index));
-      case GgufKind::kI64:
-        return fitting<T>(raw<int64_t>(value, index));
-      default:
-        break;
+      case GgufKind::kU8: return fitting<T>(raw<uint8_t>(value, index));
+      case GgufKind::kI8: return fitting<T>(raw<int8_t>(value, index));
+      case GgufKind::kU16: return fitting<T>(raw<uint16_t>(value, index));
+      case GgufKind::kI16: return fitting<T>(raw<int16_t>(value, index));
+      case GgufKind::kU32: return fitting<T>(raw<uint32_t>(value, index));
+      case GgufKind::kI32: return fitting<T>(raw<int32_t>(value, index));
+      case GgufKind::kU64: return fitting<T>(raw<uint64_t>(value, index));
+      case GgufKind::kI64: return fitting<T>(raw<int64_t>(value, index));
+      default: break;
     }
   }
   return std::nullopt;
@@ -193,18 +184,12 @@ std::string GgufFile::describe(std::string_view key) const {
   switch (value->kind) {
     case GgufKind::kArray:
       return fmt::format("{} of {}", value->count, gguf_kind_name(value->element_kind));
-    case GgufKind::kString:
-      return get_string(key);
-    case GgufKind::kBool:
-      return get_bool(key) ? "true" : "false";
-    case GgufKind::kF32:
-      return fmt::format("{}", get_f32(key));
-    case GgufKind::kF64:
-      return fmt::format("{}", state_->raw<double>(*value, 0));
-    case GgufKind::kU64:
-      return fmt::format("{}", state_->raw<uint64_t>(*value, 0));
-    default:
-      return fmt::format("{}", get_i64(key));
+    case GgufKind::kString: return get_string(key);
+    case GgufKind::kBool: return get_bool(key) ? "true" : "false";
+    case GgufKind::kF32: return fmt::format("{}", get_f32(key));
+    case GgufKind::kF64: return fmt::format("{}", state_->raw<double>(*value, 0));
+    case GgufKind::kU64: return fmt::format("{}", state_->raw<uint64_t>(*value, 0));
+    default: return fmt::format("{}", get_i64(key));
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// The primitives: the whole vocabulary of a decomposed graph. docs/ir.md lists each beside its StableHLO
-// operation. Shapes are static; there is no implicit broadcasting except of scalars by the operators
-// below, which insert broadcast_in_dim.
+// The primitives: the whole vocabulary of a decomposed graph. docs/ir.md lists each beside its
+// StableHLO operation. Shapes are static; there is no implicit broadcasting except of scalars by
+// the operators below, which insert broadcast_in_dim.
 //
 // Floats compute in their own type, with dot_general, reductions and everything transcendental of
 // low-precision floats accumulated in f32 and rounded once.
@@ -110,8 +110,9 @@ Value select(Value condition, Value if_true, Value if_false);
 
 // Shape
 Value broadcast_in_dim(Value x, const Shape& shape, const std::vector<int64_t>& dims);
-Value broadcast_to(Value x, const Shape& shape);  // NumPy's rule: trailing axes align, 1s and scalars stretch
-Value reshape(Value x, const Shape& shape);       // one extent may be -1
+Value broadcast_to(
+    Value x, const Shape& shape);  // NumPy's rule: trailing axes align, 1s and scalars stretch
+Value reshape(Value x, const Shape& shape);  // one extent may be -1
 Value transpose(Value x, const std::vector<int64_t>& permutation);
 Value slice(Value x, int axis, int64_t start, int64_t limit);
 Value pad(Value x, int axis, int64_t low, int64_t high, double value = 0);

@@ -251,22 +251,14 @@ void add_binary(KernelTable& table) {
 
 int64_t wrap(int64_t v, DType dtype) {
   switch (dtype) {
-    case DType::kBool:
-      return v != 0;
-    case DType::kU4:
-      return v & 0xF;
-    case DType::kS4:
-      return ((v & 0xF) ^ 0x8) - 0x8;
-    case DType::kU8:
-      return static_cast<uint8_t>(v);
-    case DType::kS8:
-      return static_cast<int8_t>(v);
-    case DType::kU32:
-      return static_cast<uint32_t>(v);
-    case DType::kS32:
-      return static_cast<int32_t>(v);
-    default:
-      return v;
+    case DType::kBool: return v != 0;
+    case DType::kU4: return v & 0xF;
+    case DType::kS4: return ((v & 0xF) ^ 0x8) - 0x8;
+    case DType::kU8: return static_cast<uint8_t>(v);
+    case DType::kS8: return static_cast<int8_t>(v);
+    case DType::kU32: return static_cast<uint32_t>(v);
+    case DType::kS32: return static_cast<int32_t>(v);
+    default: return v;
   }
 }
 

@@ -20,8 +20,8 @@ namespace graft {
 
 void expect_operands(const Op& op, const Call& call, size_t count);
 
-// Kinds of element types, to be joined with |. The packed 4-bit types are a kind of their own: they are
-// moved and converted, never computed with.
+// Kinds of element types, to be joined with |. The packed 4-bit types are a kind of their own: they
+// are moved and converted, never computed with.
 enum DTypeKinds : unsigned {
   kFloats = 1,
   kSigned = 2,

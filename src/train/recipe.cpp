@@ -1,6 +1,5 @@
 #include "train/recipe.h"
 
-
 #include "base/error.h"
 #include "base/file.h"
 #include "train/recipe_keys.h"

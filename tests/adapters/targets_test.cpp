@@ -58,7 +58,8 @@ TEST(PlanAdapters, ExclusionsAndLayersTakeModulesOut) {
 
 TEST(PlanAdapters, TheFirstPatternThatMatchesWins) {
   AdapterConfig config = config_of({{"q_proj", "v_proj"}, {}});
-  config.rank_pattern = {{"layers.1.self_attn.q_proj", 16}, {R"(layers\.1\..*)", 2}, {"nothing", 3}};
+  config.rank_pattern = {
+      {"layers.1.self_attn.q_proj", 16}, {R"(layers\.1\..*)", 2}, {"nothing", 3}};
   config.alpha_pattern = {{"v_proj", 2}};
   const AdapterPlan plan = plan_adapters(config, modules());
   EXPECT_EQ(plan.sites.at("model.layers.1.self_attn.q_proj").rank, 16);

@@ -10,13 +10,15 @@ TEST(ActivationKernel, AgreesWithItsDecomposition) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const double tolerance = dtype == DType::kF32 ? 1e-6 : 3e-3;
       for (const Shape& shape : {Shape{1}, Shape{17}, Shape{3, 5, 100}, Shape{70, 1536}}) {
-        const Tensor gate = random_tensor(shape, 1, 6, dtype), up = random_tensor(shape, 2, 1, dtype);
+        const Tensor gate = random_tensor(shape, 1, 6, dtype),
+                     up = random_tensor(shape, 2, 1, dtype);
         const Attributes attributes{{"activation", name}};
         // The series for erf costs the interpreter much.
         if (std::string(name) == "gelu" && gate.elements() > 2000) continue;
-        check_kernel(kGatedActivation, {gate, up}, attributes, {.tolerance = tolerance, .floor = 0.1});
-        check_kernel(kGatedActivationGrad, {random_tensor(shape, 3, 1, dtype), gate, up}, attributes,
+        check_kernel(kGatedActivation, {gate, up}, attributes,
                      {.tolerance = tolerance, .floor = 0.1});
+        check_kernel(kGatedActivationGrad, {random_tensor(shape, 3, 1, dtype), gate, up},
+                     attributes, {.tolerance = tolerance, .floor = 0.1});
       }
     }
   }
@@ -25,8 +27,8 @@ TEST(ActivationKernel, AgreesWithItsDecomposition) {
 // Element by element against double: in the tails, around 0, and where exp saturates.
 TEST(ActivationKernel, IsAccurateEverywhere) {
   std::vector<float> points;
-  for (const float x : {0.0F, 1e-8F, 1e-4F, 0.02F, 0.3F, 0.34F, 0.36F, 1.0F, 3.0F, 9.0F, 20.0F, 87.0F,
-                        89.0F, 200.0F, 1e6F}) {
+  for (const float x : {0.0F, 1e-8F, 1e-4F, 0.02F, 0.3F, 0.34F, 0.36F, 1.0F, 3.0F, 9.0F, 20.0F,
+                        87.0F, 89.0F, 200.0F, 1e6F}) {
     points.push_back(x);
     points.push_back(-x);
   }
@@ -55,7 +57,8 @@ TEST(ActivationKernel, ANaNStaysOne) {
     const Tensor up = random_tensor({33}, 2);
     const OneNode one(kGatedActivation, {gate, up}, {{"activation", name}});
     const Tensor y = run_kernel(one, {gate, up}, 1)[0];
-    for (int i = 0; i < 33; ++i) EXPECT_EQ(std::isnan(y.data<float>()[i]), i == 3 || i == 32) << name;
+    for (int i = 0; i < 33; ++i)
+      EXPECT_EQ(std::isnan(y.data<float>()[i]), i == 3 || i == 32) << name;
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 struct Case {
   int64_t batch, queries, keys, heads, key_heads, width, value_width;
   int32_t window = kNoWindow, offset = 0;
-  int segments = 1;      // packed sequences in a row, with padding behind
+  int segments = 1;  // packed sequences in a row, with padding behind
   double softcap = 0;
   bool sinks = false;
 };
@@ -18,8 +18,8 @@ std::vector<int32_t> segments_for(int64_t batch, int64_t length, int segments) {
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t i = 0; i < length; ++i) {
       // The last sequence is padding; lengths differ from row to row.
-      const int64_t piece = std::min<int64_t>(i * segments / length + (i % 7 == 0 && b == 1 ? 1 : 0),
-                                              segments - 1);
+      const int64_t piece =
+          std::min<int64_t>(i * segments / length + (i % 7 == 0 && b == 1 ? 1 : 0), segments - 1);
       values.push_back(segments == 1 ? 1 : static_cast<int32_t>((piece + 1) % segments));
     }
   }
@@ -57,52 +57,98 @@ void check(const Case& c, DType dtype) {
   const bool narrow = dtype == DType::kBF16;
   const std::vector<Tensor> inputs = operands(c, dtype);
   const double tolerance = narrow ? 4e-3 : 2e-6;
-  const std::vector<Tensor> forward =
-      check_kernel(kAttention, inputs, attributes_of(c), {.tolerances = {tolerance, 2e-6, 2e-6}, .floor = 0.1});
+  const std::vector<Tensor> forward = check_kernel(
+      kAttention, inputs, attributes_of(c), {.tolerances = {tolerance, 2e-6, 2e-6}, .floor = 0.1});
   ASSERT_EQ(forward.size(), 3U);
   std::vector<Tensor> gradient{
-      random_tensor({c.batch, c.queries, c.heads, c.value_width}, 6, 1, dtype), inputs[0], inputs[1],
-      inputs[2], forward[0], forward[1]};
+      random_tensor({c.batch, c.queries, c.heads, c.value_width}, 6, 1, dtype),
+      inputs[0],
+      inputs[1],
+      inputs[2],
+      forward[0],
+      forward[1]};
   gradient.insert(gradient.end(), inputs.begin() + 3, inputs.end());
-  check_kernel(kAttentionGrad, gradient, attributes_of(c),
-               {.tolerances = {narrow ? 4e-3 : 5e-6, narrow ? 4e-3 : 5e-6, tolerance, 1e-5}, .floor = 0.1});
+  check_kernel(
+      kAttentionGrad, gradient, attributes_of(c),
+      {.tolerances = {narrow ? 4e-3 : 5e-6, narrow ? 4e-3 : 5e-6, tolerance, 1e-5}, .floor = 0.1});
 }
 
 TEST(AttentionKernel, Causal) {
-  for (const Case& c : {Case{1, 1, 1, 1, 1, 4, 4}, Case{2, 5, 5, 2, 1, 8, 8}, Case{1, 64, 64, 3, 1, 16, 16},
-                        Case{2, 150, 150, 6, 2, 32, 32}, Case{1, 300, 300, 2, 2, 20, 20}}) {
+  for (const Case& c :
+       {Case{1, 1, 1, 1, 1, 4, 4}, Case{2, 5, 5, 2, 1, 8, 8}, Case{1, 64, 64, 3, 1, 16, 16},
+        Case{2, 150, 150, 6, 2, 32, 32}, Case{1, 300, 300, 2, 2, 20, 20}}) {
     check(c, DType::kF32);
   }
 }
 
 TEST(AttentionKernel, InBF16) {
-  check({.batch = 2, .queries = 150, .keys = 150, .heads = 6, .key_heads = 2, .width = 32,
-         .value_width = 24, .segments = 3}, DType::kBF16);
+  check({.batch = 2,
+         .queries = 150,
+         .keys = 150,
+         .heads = 6,
+         .key_heads = 2,
+         .width = 32,
+         .value_width = 24,
+         .segments = 3},
+        DType::kBF16);
 }
 
 TEST(AttentionKernel, ValuesOfAnotherWidth) {
-  check({.batch = 1, .queries = 70, .keys = 70, .heads = 4, .key_heads = 4, .width = 24,
-         .value_width = 40}, DType::kF32);
+  check({.batch = 1,
+         .queries = 70,
+         .keys = 70,
+         .heads = 4,
+         .key_heads = 4,
+         .width = 24,
+         .value_width = 40},
+        DType::kF32);
 }
 
 TEST(AttentionKernel, Windows) {
   for (const int32_t window : {1, 17, 100}) {
-    check({.batch = 1, .queries = 260, .keys = 260, .heads = 2, .key_heads = 1, .width = 16,
-           .value_width = 16, .window = window}, DType::kF32);
+    check({.batch = 1,
+           .queries = 260,
+           .keys = 260,
+           .heads = 2,
+           .key_heads = 1,
+           .width = 16,
+           .value_width = 16,
+           .window = window},
+          DType::kF32);
   }
 }
 
 TEST(AttentionKernel, PackedSequencesWithPadding) {
   for (const int segments : {2, 3, 7}) {
-    check({.batch = 2, .queries = 200, .keys = 200, .heads = 4, .key_heads = 2, .width = 16,
-           .value_width = 16, .segments = segments}, DType::kF32);
-    check({.batch = 2, .queries = 200, .keys = 200, .heads = 3, .key_heads = 1, .width = 16,
-           .value_width = 16, .window = 33, .segments = segments}, DType::kF32);
+    check({.batch = 2,
+           .queries = 200,
+           .keys = 200,
+           .heads = 4,
+           .key_heads = 2,
+           .width = 16,
+           .value_width = 16,
+           .segments = segments},
+          DType::kF32);
+    check({.batch = 2,
+           .queries = 200,
+           .keys = 200,
+           .heads = 3,
+           .key_heads = 1,
+           .width = 16,
+           .value_width = 16,
+           .window = 33,
+           .segments = segments},
+          DType::kF32);
   }
 }
 
 TEST(AttentionKernel, SoftcapAndSinks) {
-  const Case base{.batch = 1, .queries = 140, .keys = 140, .heads = 4, .key_heads = 2, .width = 16,
+  const Case base{.batch = 1,
+                  .queries = 140,
+                  .keys = 140,
+                  .heads = 4,
+                  .key_heads = 2,
+                  .width = 16,
                   .value_width = 16};
   for (int variant = 1; variant < 4; ++variant) {
     Case c = base;
@@ -115,17 +161,38 @@ TEST(AttentionKernel, SoftcapAndSinks) {
 }
 
 TEST(AttentionKernel, DecodingAgainstACache) {
-  check({.batch = 2, .queries = 1, .keys = 300, .heads = 6, .key_heads = 2, .width = 32,
-         .value_width = 32, .offset = 211}, DType::kF32);
-  check({.batch = 1, .queries = 40, .keys = 256, .heads = 3, .key_heads = 1, .width = 32,
-         .value_width = 32, .window = 50, .offset = 100}, DType::kF32);
+  check({.batch = 2,
+         .queries = 1,
+         .keys = 300,
+         .heads = 6,
+         .key_heads = 2,
+         .width = 32,
+         .value_width = 32,
+         .offset = 211},
+        DType::kF32);
+  check({.batch = 1,
+         .queries = 40,
+         .keys = 256,
+         .heads = 3,
+         .key_heads = 1,
+         .width = 32,
+         .value_width = 32,
+         .window = 50,
+         .offset = 100},
+        DType::kF32);
 }
 
 // Queries that see nothing at all: out 0 and lse -inf (the sink, if there is one), and no gradient.
 TEST(AttentionKernel, QueriesThatSeeNothing) {
   for (const bool sinks : {false, true}) {
-    const Case c{.batch = 1, .queries = 70, .keys = 70, .heads = 2, .key_heads = 1, .width = 8,
-                 .value_width = 8, .sinks = sinks};
+    const Case c{.batch = 1,
+                 .queries = 70,
+                 .keys = 70,
+                 .heads = 2,
+                 .key_heads = 1,
+                 .width = 8,
+                 .value_width = 8,
+                 .sinks = sinks};
     std::vector<Tensor> inputs = operands(c, DType::kF32);
     for (int i : {3, 4, 66, 67, 68, 69}) inputs[3].data<int32_t>()[i] = 9;
     const std::vector<Tensor> forward =
@@ -135,16 +202,22 @@ TEST(AttentionKernel, QueriesThatSeeNothing) {
     const std::vector<Tensor> nothing =
         check_kernel(kAttention, inputs, attributes_of(c), {.tolerance = 2e-6, .floor = 0.1});
     EXPECT_EQ(nothing[2].data<float>()[0], -INFINITY);
-    std::vector<Tensor> gradient{random_tensor({1, 70, 2, 8}, 6), inputs[0], inputs[1], inputs[2],
-                                 nothing[0], nothing[1]};
+    std::vector<Tensor> gradient{
+        random_tensor({1, 70, 2, 8}, 6), inputs[0], inputs[1], inputs[2], nothing[0], nothing[1]};
     gradient.insert(gradient.end(), inputs.begin() + 3, inputs.end());
     check_kernel(kAttentionGrad, gradient, attributes_of(c), {.tolerance = 2e-6, .floor = 0.1});
   }
 }
 
-// A single-position call must give what the whole sequence gave, to rounding: decoding is training's twin.
+// A single-position call must give what the whole sequence gave, to rounding: decoding is
+// training's twin.
 TEST(AttentionKernel, DecodingGivesWhatTheWholeSequenceGave) {
-  const Case whole{.batch = 1, .queries = 200, .keys = 200, .heads = 6, .key_heads = 2, .width = 32,
+  const Case whole{.batch = 1,
+                   .queries = 200,
+                   .keys = 200,
+                   .heads = 6,
+                   .key_heads = 2,
+                   .width = 32,
                    .value_width = 32};
   const std::vector<Tensor> inputs = operands(whole, DType::kF32);
   const OneNode one(kAttention, inputs, attributes_of(whole));
@@ -164,7 +237,12 @@ TEST(AttentionKernel, DecodingGivesWhatTheWholeSequenceGave) {
 }
 
 TEST(AttentionKernel, ANaNReachesItsRowsAndTheirGradient) {
-  const Case c{.batch = 1, .queries = 100, .keys = 100, .heads = 2, .key_heads = 1, .width = 8,
+  const Case c{.batch = 1,
+               .queries = 100,
+               .keys = 100,
+               .heads = 2,
+               .key_heads = 1,
+               .width = 8,
                .value_width = 8};
   for (const size_t operand : {size_t{0}, size_t{1}}) {
     std::vector<Tensor> inputs = operands(c, DType::kF32);

@@ -30,7 +30,8 @@ TEST(DropoutKernel, KeepsWhatPhiloxSays) {
   const Tensor y = run_kernel(one, inputs, 2)[0];
   const auto threshold = static_cast<uint32_t>(std::floor(0.3 * 0x1p32));
   for (int64_t i = 0; i < y.elements(); ++i) {
-    const auto e = static_cast<uint32_t>(i % (50 * 333)), row = static_cast<uint32_t>(i / (50 * 333));
+    const auto e = static_cast<uint32_t>(i % (50 * 333)),
+               row = static_cast<uint32_t>(i / (50 * 333));
     const auto words =
         philox4x32({e / 4, 0xFFFFFFFFU + row, 17, 0xDEADBEEFU}, {0x12345678U, 0x9ABCDEF0U});
     ASSERT_EQ(y.data<float>()[i] != 0, words[e % 4] >= threshold) << i;

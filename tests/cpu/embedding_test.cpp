@@ -15,7 +15,7 @@ TEST(EmbeddingKernel, AgreesWithItsDecomposition) {
   for (const DType table : {DType::kF32, DType::kBF16}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       std::vector<int32_t> ids = ids_for(300, 50);
-      ids[7] = -4;   // clamped
+      ids[7] = -4;  // clamped
       ids[8] = 999;
       check_kernel(kEmbedding, {random_tensor({50, 37}, 1, 1, table), s32({3, 100}, ids)},
                    {{"dtype", dtype}}, {.tolerance = table == dtype ? 0 : 3e-3});

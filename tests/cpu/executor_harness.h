@@ -1,7 +1,7 @@
 #pragma once
-// Compiles and runs graphs under conditions that show faults of a memory plan: the arena is full of NaN
-// before each run, guard bytes lie behind it, inputs must come out as they went in unless donated, a second
-// run and every team size and unrolling must give the same bits.
+// Compiles and runs graphs under conditions that show faults of a memory plan: the arena is full of
+// NaN before each run, guard bytes lie behind it, inputs must come out as they went in unless
+// donated, a second run and every team size and unrolling must give the same bits.
 //
 //   expect_executes(graph, inputs);   // against the interpreter
 
@@ -18,8 +18,8 @@
 
 namespace graft::cpu::testing {
 
-inline Tensor random_floats(Shape shape, uint32_t stream, DType dtype = DType::kF32, double low = -1,
-                            double high = 1) {
+inline Tensor random_floats(Shape shape, uint32_t stream, DType dtype = DType::kF32,
+                            double low = -1, double high = 1) {
   Tensor tensor = Tensor::empty(DType::kF64, std::move(shape));
   Philox random(5, stream);
   for (int64_t i = 0; i < tensor.elements(); ++i) {
@@ -28,11 +28,13 @@ inline Tensor random_floats(Shape shape, uint32_t stream, DType dtype = DType::k
   return tensor.as(dtype);
 }
 
-inline Tensor random_integers(Shape shape, uint32_t stream, DType dtype, int64_t low, int64_t high) {
+inline Tensor random_integers(Shape shape, uint32_t stream, DType dtype, int64_t low,
+                              int64_t high) {
   Tensor tensor = Tensor::empty(DType::kS64, std::move(shape));
   Philox random(6, stream);
   for (int64_t i = 0; i < tensor.elements(); ++i) {
-    tensor.data<int64_t>()[i] = low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low)));
+    tensor.data<int64_t>()[i] =
+        low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low)));
   }
   return tensor.as(dtype);
 }
@@ -67,7 +69,8 @@ inline std::vector<Tensor> run_guarded(Executable& executable, const std::vector
       const int replaced = executable.outputs()[i].donated_input;
       if (replaced >= 0) {
         donated[static_cast<size_t>(replaced)] = true;
-        EXPECT_TRUE(same_bytes(output, bound[static_cast<size_t>(replaced)])) << "donated output " << i;
+        EXPECT_TRUE(same_bytes(output, bound[static_cast<size_t>(replaced)]))
+            << "donated output " << i;
       }
       if (round == 0) {
         first.push_back(output);

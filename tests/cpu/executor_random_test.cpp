@@ -1,5 +1,5 @@
-// Random programs against the interpreter: whatever the plan shares, overwrites or writes straight to its
-// place, the values stay. In integers modulo 2^32, where every difference shows.
+// Random programs against the interpreter: whatever the plan shares, overwrites or writes straight
+// to its place, the values stay. In integers modulo 2^32, where every difference shows.
 
 #include "cpu/executor_harness.h"
 #include "ir/passes.h"
@@ -83,7 +83,8 @@ class RandomProgram {
   Value updated() {
     const Value x = any_as({2, 3}), y = any_as({2, 3});
     if (below(2) == 0) {
-      return scatter_add(x, literal(graph_, Tensor::of<int32_t>({2}, {1, static_cast<int32_t>(below(3))})), y);
+      return scatter_add(
+          x, literal(graph_, Tensor::of<int32_t>({2}, {1, static_cast<int32_t>(below(3))})), y);
     }
     const Value starts[] = {starts_at(below(2)), starts_at(below(3))};
     return dynamic_update_slice(x, slice(slice(y, 0, 0, 1), 1, 0, 2), starts);
@@ -123,7 +124,8 @@ class RandomProgram {
     for (int64_t i = below(3); i > 0; --i) {
       Values rows;
       for (int64_t e = 0; e < length; ++e) rows.push_back(any_as({1, 2, 3}));
-      operands.stacked.push_back(below(3) == 0 && !stacks_.empty() && stacks_.back().dim(0) == length
+      operands.stacked.push_back(below(3) == 0 && !stacks_.empty() &&
+                                         stacks_.back().dim(0) == length
                                      ? stacks_.back()
                                      : concatenate(rows, 0));
     }
@@ -138,7 +140,8 @@ class RandomProgram {
         [&](ScanBody& body) {
           Values inputs = {splat(body.graph(), 1, {kS32, {6}})};
           for (size_t i = 0; i < operands.carries.size(); ++i) inputs.push_back(body.carry(i));
-          for (size_t i = 0; i < operands.invariants.size(); ++i) inputs.push_back(body.invariant(i));
+          for (size_t i = 0; i < operands.invariants.size(); ++i)
+            inputs.push_back(body.invariant(i));
           for (size_t i = 0; i < operands.stacked.size(); ++i) inputs.push_back(body.stacked(i));
           for (size_t i = 0; i < operands.lists.size(); ++i) inputs.push_back(body.element(i));
           RandomProgram program = inside(body.graph(), inputs);
@@ -176,13 +179,15 @@ struct Sample {
     for (int i = 0; i < 5; ++i) {
       const Shape& shape = kShapes[random.below(4)];
       values.push_back(graph.input("in" + std::to_string(i), {kS32, shape}));
-      inputs.push_back(testing::random_integers(shape, static_cast<uint32_t>(seed * 8) + static_cast<uint32_t>(i), kS32, -9, 9));
+      inputs.push_back(testing::random_integers(
+          shape, static_cast<uint32_t>(seed * 8) + static_cast<uint32_t>(i), kS32, -9, 9));
     }
     RandomProgram program(graph, random, values, 2);
     program.grow(4 + program.below(16));
     // State that is replaced, by something of its own making or by other state.
     for (size_t i = 0; i < 3; ++i) {
-      graph.output("state" + std::to_string(i), program.any_as(Shape(values[i].shape())), values[i]);
+      graph.output("state" + std::to_string(i), program.any_as(Shape(values[i].shape())),
+                   values[i]);
     }
     for (int64_t i = 1 + program.below(4); i > 0; --i) graph.output("y", program.any());
   }

@@ -1,5 +1,5 @@
-// Scans, cases and donated state on the native executor: values against the interpreter, and the copies
-// and bytes that the plan spares.
+// Scans, cases and donated state on the native executor: values against the interpreter, and the
+// copies and bytes that the plan spares.
 
 #include <functional>
 
@@ -55,13 +55,16 @@ TEST(ExecutorScan, EveryRole) {
     const auto in = inputs_of(graph, tensors);
     const ScanResults results = scan(
         graph, 4,
-        {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]}, .lists = {{in[3], in[4], in[5], in[6]}}},
+        {.carries = {in[0]},
+         .invariants = {in[1]},
+         .stacked = {in[2]},
+         .lists = {{in[3], in[4], in[5], in[6]}}},
         [](ScanBody& body) {
           const Value y = tanh(body.carry(0) * body.invariant(0) + body.stacked(0));
           body.carry_out(0, y - body.element(0));
           body.stacked_out(y * 2.0);
-          body.stacked_out(body.carry(0));     // what was found, before it is overwritten
-          body.stacked_out(body.element(0));   // not made here
+          body.stacked_out(body.carry(0));    // what was found, before it is overwritten
+          body.stacked_out(body.element(0));  // not made here
           body.list_out(y + body.element(0));
           body.list_out(body.invariant(0));
         },
@@ -96,18 +99,19 @@ TEST(ExecutorScan, SharedValues) {
   const auto tensors = floats({{5}, {5}});
   Graph graph;
   const auto in = inputs_of(graph, tensors);
-  const ScanResults results = scan(
-      graph, 3, {.carries = {in[0], in[0], in[1], in[1]}, .invariants = {in[1]}}, [](ScanBody& body) {
-        const Value y = body.carry(0) + body.carry(1) * body.carry(2);
-        body.carry_out(0, y);
-        body.carry_out(1, y);
-        body.carry_out(2, body.carry(2));
-        body.carry_out(3, body.invariant(0));
-        body.stacked_out(y);
-        body.stacked_out(y);
-        body.stacked_out(reshape(tanh(y), {1, 5}));
-        body.list_out(y);
-      });
+  const ScanResults results =
+      scan(graph, 3, {.carries = {in[0], in[0], in[1], in[1]}, .invariants = {in[1]}},
+           [](ScanBody& body) {
+             const Value y = body.carry(0) + body.carry(1) * body.carry(2);
+             body.carry_out(0, y);
+             body.carry_out(1, y);
+             body.carry_out(2, body.carry(2));
+             body.carry_out(3, body.invariant(0));
+             body.stacked_out(y);
+             body.stacked_out(y);
+             body.stacked_out(reshape(tanh(y), {1, 5}));
+             body.list_out(y);
+           });
   for (Value v : results.carries) graph.output("carry", v);
   for (Value v : results.stacked) graph.output("stacked", v);
   for (Value v : results.lists[0]) graph.output("element", v);
@@ -122,9 +126,10 @@ TEST(ExecutorScan, InitialCarryStaysWhereItIsReadLater) {
   const Value start = in[0] * 3.0;
   const auto body = [](ScanBody& b) { b.carry_out(0, b.carry(0) * b.carry(0)); };
   const Value once = scan(graph, 2, {.carries = {start}}, body).carries[0];
-  const Value with_invariant = scan(graph, 2, {.carries = {start}, .invariants = {start}}, [](ScanBody& b) {
-                                 b.carry_out(0, b.carry(0) + b.invariant(0));
-                               }).carries[0];
+  const Value with_invariant =
+      scan(graph, 2, {.carries = {start}, .invariants = {start}}, [](ScanBody& b) {
+        b.carry_out(0, b.carry(0) + b.invariant(0));
+      }).carries[0];
   graph.output("once", once + start);
   graph.output("with invariant", with_invariant);
   expect_executes(graph, tensors);
@@ -136,21 +141,24 @@ TEST(ExecutorScan, Nested) {
   const auto in = inputs_of(graph, tensors);
   const ScanResults results = scan(
       graph, 3,
-      {.carries = {in[0]}, .invariants = {in[5], in[6]}, .stacked = {in[1]}, .lists = {{in[2], in[3], in[4]}}},
+      {.carries = {in[0]},
+       .invariants = {in[5], in[6]},
+       .stacked = {in[1]},
+       .lists = {{in[2], in[3], in[4]}}},
       [](ScanBody& outer) {
         // Slices of a slice, slices of an element, a list of what is outside, a carry through both.
-        const ScanResults inner = scan(
-            outer.graph(), 2,
-            {.carries = {outer.carry(0)},
-             .invariants = {outer.invariant(0)},
-             .stacked = {outer.stacked(0), outer.element(0)},
-             .lists = {{outer.invariant(0), outer.invariant(1)}}},
-            [](ScanBody& body) {
-              const Value y = body.carry(0) * body.invariant(0) + body.stacked(0);
-              body.carry_out(0, tanh(y + body.stacked(1)));
-              body.stacked_out(y * body.element(0));
-              body.list_out(exp(y));
-            });
+        const ScanResults inner = scan(outer.graph(), 2,
+                                       {.carries = {outer.carry(0)},
+                                        .invariants = {outer.invariant(0)},
+                                        .stacked = {outer.stacked(0), outer.element(0)},
+                                        .lists = {{outer.invariant(0), outer.invariant(1)}}},
+                                       [](ScanBody& body) {
+                                         const Value y =
+                                             body.carry(0) * body.invariant(0) + body.stacked(0);
+                                         body.carry_out(0, tanh(y + body.stacked(1)));
+                                         body.stacked_out(y * body.element(0));
+                                         body.list_out(exp(y));
+                                       });
         outer.carry_out(0, inner.carries[0] + inner.lists[0][1]);
         outer.stacked_out(inner.stacked[0]);
         outer.stacked_out(inner.lists[0][0]);
@@ -173,9 +181,9 @@ TEST(ExecutorScan, AccumulatorsAreAddedToInPlace) {
   Graph graph;
   const auto in = inputs_of(graph, tensors);
   const Value zero = splat(graph, 0, {kF32, {kSize}});
-  const ScanResults results = scan(graph, 8, {.carries = {zero}, .stacked = {in[0]}}, [](ScanBody& body) {
-    body.carry_out(0, body.carry(0) + body.stacked(0));
-  });
+  const ScanResults results =
+      scan(graph, 8, {.carries = {zero}, .stacked = {in[0]}},
+           [](ScanBody& body) { body.carry_out(0, body.carry(0) + body.stacked(0)); });
   graph.output("sum", results.carries[0]);
   expect_executes(graph, tensors);
   EXPECT_EQ(copies_in_a_run(graph, tensors), 0);
@@ -187,11 +195,12 @@ TEST(ExecutorScan, SlotsAreWrittenWithoutCopies) {
   const auto tensors = floats({{4, 6}, {6}});
   Graph graph;
   const auto in = inputs_of(graph, tensors);
-  const ScanResults results = scan(graph, 4, {.invariants = {in[1]}, .stacked = {in[0]}}, [](ScanBody& body) {
-    const Value y = exp(body.stacked(0));
-    body.stacked_out(y);
-    body.list_out(reshape(y * body.invariant(0), {2, 3}));
-  });
+  const ScanResults results =
+      scan(graph, 4, {.invariants = {in[1]}, .stacked = {in[0]}}, [](ScanBody& body) {
+        const Value y = exp(body.stacked(0));
+        body.stacked_out(y);
+        body.list_out(reshape(y * body.invariant(0), {2, 3}));
+      });
   graph.output("stacked", results.stacked[0]);
   for (Value v : results.lists[0]) graph.output("element", v);
   expect_executes(graph, tensors);
@@ -251,17 +260,20 @@ TEST(ExecutorDonation, CachesOfLayersAreUpdatedInPlace) {
   tensors.push_back(position);
   Graph graph;
   const auto in = inputs_of(graph, tensors);
-  const ScanResults results = scan(
-      graph, 3,
-      {.carries = {in[3]}, .invariants = {in[5]}, .stacked = {in[4]}, .lists = {{in[0], in[1], in[2]}}},
-      [](ScanBody& body) {
-        const Value starts[] = {body.invariant(0), scalar(body.graph(), 0, DType::kS32)};
-        const Value keys = dynamic_update_slice(body.element(0), body.carry(0), starts);
-        const Value values = dynamic_update_slice(body.stacked(0), body.carry(0), starts);
-        body.carry_out(0, tanh(reshape(reduce_sum(keys * values, {0}), {1, 4})));
-        body.stacked_out(values);
-        body.list_out(keys);
-      });
+  const ScanResults results =
+      scan(graph, 3,
+           {.carries = {in[3]},
+            .invariants = {in[5]},
+            .stacked = {in[4]},
+            .lists = {{in[0], in[1], in[2]}}},
+           [](ScanBody& body) {
+             const Value starts[] = {body.invariant(0), scalar(body.graph(), 0, DType::kS32)};
+             const Value keys = dynamic_update_slice(body.element(0), body.carry(0), starts);
+             const Value values = dynamic_update_slice(body.stacked(0), body.carry(0), starts);
+             body.carry_out(0, tanh(reshape(reduce_sum(keys * values, {0}), {1, 4})));
+             body.stacked_out(values);
+             body.list_out(keys);
+           });
   for (size_t i = 0; i < 3; ++i) graph.output("keys", results.lists[0][i], in[i]);
   graph.output("values", results.stacked[0], in[4]);
   graph.output("x", results.carries[0]);
@@ -275,18 +287,18 @@ TEST(ExecutorDonation, OldListIsReadLater) {
   Graph graph;
   const auto in = inputs_of(graph, tensors);
   const Value first = in[0] * 2.0, second = in[1] * 2.0, stack = exp(in[3]);
-  const ScanResults results = scan(graph, 2, {.stacked = {stack}, .lists = {{first, second}}}, [](ScanBody& body) {
-    body.list_out(body.element(0) + body.stacked(0));
-    body.stacked_out(body.stacked(0) * 3.0);
-  });
+  const ScanResults results =
+      scan(graph, 2, {.stacked = {stack}, .lists = {{first, second}}}, [](ScanBody& body) {
+        body.list_out(body.element(0) + body.stacked(0));
+        body.stacked_out(body.stacked(0) * 3.0);
+      });
   graph.output("old", first + second);
   graph.output("old stack", stack - 1.0);
   for (Value v : results.lists[0]) graph.output("new", v);
   graph.output("new stack", results.stacked[0]);
   // An element that stands twice in the list is read again by a later iteration.
-  const ScanResults twice = scan(graph, 2, {.lists = {{in[2], in[2]}}}, [](ScanBody& body) {
-    body.list_out(body.element(0) * 2.0);
-  });
+  const ScanResults twice = scan(graph, 2, {.lists = {{in[2], in[2]}}},
+                                 [](ScanBody& body) { body.list_out(body.element(0) * 2.0); });
   for (Value v : twice.lists[0]) graph.output("twice", v);
   expect_executes(graph, tensors);
 }
@@ -306,16 +318,17 @@ TEST(ExecutorCase, TakesOneBranch) {
     const auto in = inputs_of(graph, tensors);
     const Value a = in[0] * 2.0, b = in[1] + 1.0;
     const Value operands[] = {a, b};
-    const auto results = case_of(in[2], operands, {branch([](Value x, Value y) {
-                                                     const Value sum = x + y;
-                                                     return std::vector<Value>{sum, sum};
-                                                   }),
-                                                   branch([](Value x, Value y) {
-                                                     return std::vector<Value>{exp(tanh(x)), y};
-                                                   }),
-                                                   branch([](Value x, Value y) {
-                                                     return std::vector<Value>{y, x * 3.0};
-                                                   })});
+    const auto results = case_of(in[2], operands,
+                                 {branch([](Value x, Value y) {
+                                    const Value sum = x + y;
+                                    return std::vector<Value>{sum, sum};
+                                  }),
+                                  branch([](Value x, Value y) {
+                                    return std::vector<Value>{exp(tanh(x)), y};
+                                  }),
+                                  branch([](Value x, Value y) {
+                                    return std::vector<Value>{y, x * 3.0};
+                                  })});
     graph.output("first", results[0] - a);
     graph.output("second", results[1]);
     expect_executes(graph, tensors);
@@ -328,15 +341,17 @@ TEST(ExecutorCase, InsideScan) {
   Graph graph;
   const auto in = inputs_of(graph, tensors);
   const ScanResults results =
-      scan(graph, 4, {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]}}, [](ScanBody& body) {
-        const Value operands[] = {body.carry(0), body.invariant(0)};
-        const auto chosen = case_of(body.stacked(0), operands,
-                                    {branch([](Value x, Value y) { return std::vector<Value>{x + y}; }),
-                                     branch([](Value x, Value y) { return std::vector<Value>{tanh(x * y)}; }),
-                                     branch([](Value x, Value) { return std::vector<Value>{x}; })});
-        body.carry_out(0, chosen[0]);
-        body.stacked_out(chosen[0]);
-      });
+      scan(graph, 4, {.carries = {in[0]}, .invariants = {in[1]}, .stacked = {in[2]}},
+           [](ScanBody& body) {
+             const Value operands[] = {body.carry(0), body.invariant(0)};
+             const auto chosen =
+                 case_of(body.stacked(0), operands,
+                         {branch([](Value x, Value y) { return std::vector<Value>{x + y}; }),
+                          branch([](Value x, Value y) { return std::vector<Value>{tanh(x * y)}; }),
+                          branch([](Value x, Value) { return std::vector<Value>{x}; })});
+             body.carry_out(0, chosen[0]);
+             body.stacked_out(chosen[0]);
+           });
   graph.output("carry", results.carries[0]);
   graph.output("stacked", results.stacked[0]);
   expect_executes(graph, tensors);

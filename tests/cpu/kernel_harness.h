@@ -1,9 +1,10 @@
 #pragma once
 // Runs a native kernel alone and compares it with its operation's decomposition.
 //
-// Every run gets results and scratch full of NaN, scratch of exactly the size asked for with guard bytes
-// behind it, and is repeated for several team sizes and every instruction set of the machine: the bits
-// must be the same for any team. The oracle is the reference interpreter in double precision.
+// Every run gets results and scratch full of NaN, scratch of exactly the size asked for with guard
+// bytes behind it, and is repeated for several team sizes and every instruction set of the machine:
+// the bits must be the same for any team. The oracle is the reference interpreter in double
+// precision.
 //
 //   check_kernel(kRmsNorm, {x, w}, attributes, {.tolerance = 1e-6});
 
@@ -24,7 +25,8 @@
 
 namespace graft::cpu::testing {
 
-inline Tensor random_tensor(Shape shape, uint32_t stream, double scale = 1, DType dtype = DType::kF32) {
+inline Tensor random_tensor(Shape shape, uint32_t stream, double scale = 1,
+                            DType dtype = DType::kF32) {
   Tensor tensor = Tensor::empty(DType::kF32, std::move(shape));
   Philox random(11, stream);
   for (int64_t i = 0; i < tensor.elements(); ++i) {
@@ -100,8 +102,8 @@ inline std::vector<double> numbers(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.elements()};
 }
 
-// |actual - expected| / |expected| over all elements, where |expected| counts as if its elements were
-// `floor` in the mean if they are less; equal infinities count as equal.
+// |actual - expected| / |expected| over all elements, where |expected| counts as if its elements
+// were `floor` in the mean if they are less; equal infinities count as equal.
 inline double relative_distance(const Tensor& actual, const Tensor& expected, double floor) {
   const std::vector<double> a = numbers(actual), e = numbers(expected);
   double difference = 0, size = 0;
@@ -122,7 +124,7 @@ struct KernelCheck {
   std::vector<double> tolerances = {};  // of each result, if they differ
   double floor = 0;                     // what counts as small, see relative_distance
   bool every_instruction_set = true;
-  std::vector<Tensor> expected = {};    // instead of the interpreter's
+  std::vector<Tensor> expected = {};  // instead of the interpreter's
 };
 
 inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
@@ -138,7 +140,8 @@ inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Te
 
 // Runs the kernel with several teams and instruction sets; returns the results of one.
 inline std::vector<Tensor> check_kernel(const Op& op, const std::vector<Tensor>& inputs,
-                                        const Attributes& attributes, const KernelCheck& check = {}) {
+                                        const Attributes& attributes,
+                                        const KernelCheck& check = {}) {
   const OneNode one(op, inputs, attributes);
   const std::vector<Tensor> expected =
       !check.expected.empty()
@@ -149,7 +152,8 @@ inline std::vector<Tensor> check_kernel(const Op& op, const std::vector<Tensor>&
   if (!check.every_instruction_set) sets.resize(1);
   for (const int64_t set : sets) {
     hwy::SetSupportedTargetsForTest(set);
-    const std::string what = std::string(op.name) + attributes.to_string() + " on " + hwy::TargetName(set);
+    const std::string what =
+        std::string(op.name) + attributes.to_string() + " on " + hwy::TargetName(set);
     const std::vector<Tensor> alone = run_kernel(one, inputs, 1);
     expect_close(alone, expected, check, what);
     for (const int threads : {2, 3, 7}) {

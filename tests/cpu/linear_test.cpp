@@ -48,8 +48,9 @@ void check_input_grad(const Case& c, DType x, DType w, bool separate, double tol
 constexpr double kF32Error = 1e-6;
 constexpr double kBF16Error = 3e-3;  // one rounding: 2^-9 at most, less in the mean
 
-const std::vector<Case> kCases{{1, 5, 3, 2},    {7, 33, 49, 1},    {32, 64, 48, 16}, {33, 64, 48, 16},
-                               {257, 96, 200, 8}, {300, 130, 97, 16}, {64, 7, 500, 3}, {513, 48, 17, 4}};
+const std::vector<Case> kCases{{1, 5, 3, 2},     {7, 33, 49, 1},    {32, 64, 48, 16},
+                               {33, 64, 48, 16}, {257, 96, 200, 8}, {300, 130, 97, 16},
+                               {64, 7, 500, 3},  {513, 48, 17, 4}};
 
 TEST(LinearKernel, PlainInF32) {
   for (const Case& c : kCases) {
@@ -88,9 +89,9 @@ TEST(LinearKernel, InBF16) {
 // The low-rank term joins in f32: a term far below the base product's rounding still moves the sum.
 TEST(LinearKernel, SmallLoraTermSurvivesBF16) {
   const int64_t rows = 64, in = 64, out = 64;
-  std::vector<Tensor> inputs{random_tensor({rows, in}, 1, 1, DType::kBF16),
-                             random_tensor({out, in}, 2, 1, DType::kBF16),
-                             random_tensor({4, in}, 3, 1), random_tensor({out, 4}, 4, 1e-3), f32(1)};
+  std::vector<Tensor> inputs{
+      random_tensor({rows, in}, 1, 1, DType::kBF16), random_tensor({out, in}, 2, 1, DType::kBF16),
+      random_tensor({4, in}, 3, 1), random_tensor({out, 4}, 4, 1e-3), f32(1)};
   const auto run = [&] {
     const OneNode one(kLinear, inputs, {{"has_lora", true}});
     return numbers(run_kernel(one, inputs, 2)[0]);

@@ -26,7 +26,7 @@ Attributes attributes_of(double softcap, bool weight_grad) {
   return attributes;
 }
 
-const std::vector<Case> kCases{{1, 3, 2},     {5, 16, 11},    {17, 33, 300}, {130, 20, 517},
+const std::vector<Case> kCases{{1, 3, 2},      {5, 16, 11},    {17, 33, 300}, {130, 20, 517},
                                {300, 24, 700}, {700, 8, 2100}, {64, 64, 4097}};
 
 TEST(LossKernel, ForwardAgreesWithItsDecomposition) {

@@ -11,8 +11,9 @@ struct Case {
   double offset;
 };
 
-const std::vector<Case> kCases{{{1, 7}, true, 0},        {{3, 16}, true, 1},   {{5, 3, 64}, false, 0},
-                               {{2, 9, 4, 100}, true, 0}, {{600, 130}, true, 1}, {{2000, 32}, false, 0}};
+const std::vector<Case> kCases{{{1, 7}, true, 0},      {{3, 16}, true, 1},
+                               {{5, 3, 64}, false, 0}, {{2, 9, 4, 100}, true, 0},
+                               {{600, 130}, true, 1},  {{2000, 32}, false, 0}};
 
 Attributes attributes_of(const Case& c, bool round) {
   Attributes attributes{{"eps", 1e-5}, {"offset", c.offset}, {"round_before_weight", round}};

@@ -14,8 +14,14 @@ Tensor flag(bool value) {
 std::vector<Tensor> operands_for(const Shape& shape, bool finite) {
   Tensor v = random_tensor(shape, 3, 1e-3);
   for (int64_t i = 0; i < v.elements(); ++i) v.data<float>()[i] = std::abs(v.data<float>()[i]);
-  return {random_tensor(shape, 1), random_tensor(shape, 2, 0.1), v,         random_tensor(shape, 4, 0.1),
-          f32(0.7F),               f32(1e-3F),                   f32(0.19F), f32(0.002F),
+  return {random_tensor(shape, 1),
+          random_tensor(shape, 2, 0.1),
+          v,
+          random_tensor(shape, 4, 0.1),
+          f32(0.7F),
+          f32(1e-3F),
+          f32(0.19F),
+          f32(0.002F),
           flag(finite)};
 }
 
@@ -52,7 +58,8 @@ TEST(OptimizerKernel, AdamWWorksInPlaceInAnyOrder) {
     }
     // p' where m was, m' where the gradient was, v' where p was.
     const std::vector<size_t> places{1, 3, 0};
-    for (size_t i = 0; i < 3; ++i) out.push_back({&one.out[i], operands[places[i]].mutable_bytes()});
+    for (size_t i = 0; i < 3; ++i)
+      out.push_back({&one.out[i], operands[places[i]].mutable_bytes()});
     find_kernel(one.node(), one.in, one.out)->run({one.node(), in, out, {}, 2});
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(std::memcmp(operands[places[i]].bytes(), expected[i].bytes(), 77 * 4), 0) << i;

@@ -15,10 +15,11 @@ TEST(RopeKernel, AgreesWithItsDecomposition) {
     const Shape table{c.x[0], c.x[1], c.half};
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (int flags = 0; flags < 4; ++flags) {
-        check_kernel(kRope,
-                     {random_tensor(c.x, 1, 1, dtype), random_tensor(table, 2), random_tensor(table, 3)},
-                     {{"interleaved", (flags & 1) != 0}, {"inverse", (flags & 2) != 0}},
-                     {.tolerance = dtype == DType::kF32 ? 1e-6 : 3e-3});
+        check_kernel(
+            kRope,
+            {random_tensor(c.x, 1, 1, dtype), random_tensor(table, 2), random_tensor(table, 3)},
+            {{"interleaved", (flags & 1) != 0}, {"inverse", (flags & 2) != 0}},
+            {.tolerance = dtype == DType::kF32 ? 1e-6 : 3e-3});
       }
     }
   }

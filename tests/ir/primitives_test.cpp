@@ -404,7 +404,9 @@ TEST_F(Refusal, Elementwise) {
   EXPECT_EQ(message([&] { exp(i); }), "exp: operand 0 must be of float elements, not s32[5]");
   EXPECT_EQ(message([&] { logical_not(a); }),
             "not: operand 0 must be of integer or bool elements, not f32[2, 3]");
-  EXPECT_EQ(message([&] { abs(g.input("u", {DType::kU32, {1}})); }),
+  EXPECT_EQ(message([&] {
+              abs(g.input("u", {DType::kU32, {1}}));
+            }),
             "abs: operand 0 must be of float or signed integer elements, not u32[1]");
   EXPECT_EQ(message([&] { g.add1(kAdd, {a}); }), "add: takes 2 operands, not f32[2, 3]");
   EXPECT_EQ(message([&] { less(a, b); }),

@@ -45,59 +45,40 @@ class RandomBuilder {
   Value next() {
     const Value x = any();
     switch (below(smooth_ ? 4 : 5)) {
-      case 0:
-        return elementwise(x);
-      case 1:
-        return binary(x, partner(x));
-      case 2:
-        return shaped(x);
-      case 3:
-        return structured(x);
-      default:
-        return piecewise(x, partner(x));
+      case 0: return elementwise(x);
+      case 1: return binary(x, partner(x));
+      case 2: return shaped(x);
+      case 3: return structured(x);
+      default: return piecewise(x, partner(x));
     }
   }
 
   Value elementwise(Value x) {
     switch (below(6)) {
-      case 0:
-        return tanh(x);
-      case 1:
-        return sin(x);
-      case 2:
-        return logistic(x);
-      case 3:
-        return -x;
-      case 4:
-        return exp(tanh(x));
-      default:
-        return sqrt(x * x + 1);
+      case 0: return tanh(x);
+      case 1: return sin(x);
+      case 2: return logistic(x);
+      case 3: return -x;
+      case 4: return exp(tanh(x));
+      default: return sqrt(x * x + 1);
     }
   }
 
   Value binary(Value a, Value b) {
     switch (below(4)) {
-      case 0:
-        return a + b;
-      case 1:
-        return a - b;
-      case 2:
-        return tanh(a * b);
-      default:
-        return a / (1.5 + cos(b));
+      case 0: return a + b;
+      case 1: return a - b;
+      case 2: return tanh(a * b);
+      default: return a / (1.5 + cos(b));
     }
   }
 
   Value piecewise(Value a, Value b) {
     switch (below(4)) {
-      case 0:
-        return maximum(a, b);
-      case 1:
-        return select(less(a, b), a, b * 2);
-      case 2:
-        return abs(a);
-      default:
-        return a.rank() == 0 ? floor(a) : top_k(a, 1)[0];
+      case 0: return maximum(a, b);
+      case 1: return select(less(a, b), a, b * 2);
+      case 2: return abs(a);
+      default: return a.rank() == 0 ? floor(a) : top_k(a, 1)[0];
     }
   }
 
@@ -106,14 +87,10 @@ class RandomBuilder {
     const int axis = static_cast<int>(below(x.rank()));
     const int64_t extent = x.dim(axis);
     switch (below(5)) {
-      case 0:
-        return reshape(x, {x.type().elements()});
-      case 1:
-        return slice(x, axis, below(extent), extent);
-      case 2:
-        return extent < 6 ? concatenate(Values{x, partner_of_shape(x)}, axis) : x * 0.5;
-      case 3:
-        return extent < 6 ? pad(x, axis, 1, 0, 0.25) : slice(x, axis, 0, 2);
+      case 0: return reshape(x, {x.type().elements()});
+      case 1: return slice(x, axis, below(extent), extent);
+      case 2: return extent < 6 ? concatenate(Values{x, partner_of_shape(x)}, axis) : x * 0.5;
+      case 3: return extent < 6 ? pad(x, axis, 1, 0, 0.25) : slice(x, axis, 0, 2);
       default: {
         std::vector<int64_t> reversed;
         for (int64_t i = x.rank(); i-- > 0;) reversed.push_back(i);
@@ -131,8 +108,7 @@ class RandomBuilder {
     if (x.rank() == 0) return x * x;
     const int64_t axis = below(x.rank());
     switch (below(4)) {
-      case 0:
-        return reduce_sum(x, {axis}) * 0.5;
+      case 0: return reduce_sum(x, {axis}) * 0.5;
       case 1: {
         const DotDimensions dimensions{.lhs_contract = {axis}, .rhs_contract = {axis}};
         const Value product = dot_general(x, partner_of_shape(x), dimensions);

@@ -145,26 +145,28 @@ void run_ranges(const KernelCall& call, GatedRange range, bool gradient) {
 }
 
 void run_gated_activation(const KernelCall& call) {
-  run_ranges(call, {.dy = nullptr,
-                    .gate = call.in[0].data,
-                    .up = call.in[1].data,
-                    .y = call.out[0].data,
-                    .d_gate = nullptr,
-                    .d_up = nullptr,
-                    .begin = 0,
-                    .end = 0},
+  run_ranges(call,
+             {.dy = nullptr,
+              .gate = call.in[0].data,
+              .up = call.in[1].data,
+              .y = call.out[0].data,
+              .d_gate = nullptr,
+              .d_up = nullptr,
+              .begin = 0,
+              .end = 0},
              false);
 }
 
 void run_gated_activation_grad(const KernelCall& call) {
-  run_ranges(call, {.dy = call.in[0].data,
-                    .gate = call.in[1].data,
-                    .up = call.in[2].data,
-                    .y = nullptr,
-                    .d_gate = call.out[0].data,
-                    .d_up = call.out[1].data,
-                    .begin = 0,
-                    .end = 0},
+  run_ranges(call,
+             {.dy = call.in[0].data,
+              .gate = call.in[1].data,
+              .up = call.in[2].data,
+              .y = nullptr,
+              .d_gate = call.out[0].data,
+              .d_up = call.out[1].data,
+              .begin = 0,
+              .end = 0},
              true);
 }
 

@@ -1,5 +1,5 @@
-// Attention forward: each tile of queries (kernels/attention_plan.h) goes over the blocks of keys that it
-// sees, keeping for every row the running maximum, denominator and weighted sum of values.
+// Attention forward: each tile of queries (kernels/attention_plan.h) goes over the blocks of keys
+// that it sees, keeping for every row the running maximum, denominator and weighted sum of values.
 
 #include "ops/attention.h"
 
@@ -96,8 +96,8 @@ class Forward {
     }
     for (int64_t key = seen.begin; key < seen.end; key += kKeyRows) {
       const int64_t keys = std::min(kKeyRows, seen.end - key);
-      greatest = std::max(
-          greatest, attend(batch, key_head, key, mask.block(key, keys), state, out, thread));
+      greatest = std::max(greatest,
+                          attend(batch, key_head, key, mask.block(key, keys), state, out, thread));
       state.out = out;
     }
     state.out = out;
@@ -129,12 +129,12 @@ class Forward {
           shape_.query_rows(call_.out[0].data, shape_.value_width, batch, position, head);
       write_softmax_rows(state, static_cast<size_t>(first), static_cast<size_t>(count),
                          const_cast<void*>(to.data), shape_.dtype, static_cast<size_t>(to.stride));
-      float* lse = call_.out[1].as<float>() + (batch * shape_.heads + head) * shape_.queries + position;
+      float* lse =
+          call_.out[1].as<float>() + (batch * shape_.heads + head) * shape_.queries + position;
       for (int64_t i = 0; i < count; ++i) {
         const float denominator = state.denominator[first + i];
         // Rows that saw nothing. A NaN is not equal to 0 and stays.
-        lse[i] = denominator == 0.0F ? kNothing
-                                     : state.maximum[first + i] + std::log(denominator);
+        lse[i] = denominator == 0.0F ? kNothing : state.maximum[first + i] + std::log(denominator);
       }
     }
   }
@@ -149,7 +149,8 @@ class Forward {
 
 void run_attention(const KernelCall& call) { Forward(call).run(); }
 
-size_t attention_scratch(const Node&, std::span<const Type> in, std::span<const Type>, int threads) {
+size_t attention_scratch(const Node&, std::span<const Type> in, std::span<const Type>,
+                         int threads) {
   return ForwardScratch(AttentionShape(in[0], in[1], in[2]), threads).bytes;
 }
 

@@ -1,7 +1,8 @@
-// Attention backward (Dao et al. 2022): each tile of queries goes over the blocks of keys it sees, computing
-// p again from the log of the denominator. One unit of work is a key head of a sequence, whose dk and dv it
-// sums tile after tile, so that their order is fixed. Where such units are too few to share out, the tiles of
-// each are cut into chunks with partial sums of their own, added in order at the end.
+// Attention backward (Dao et al. 2022): each tile of queries goes over the blocks of keys it sees,
+// computing p again from the log of the denominator. One unit of work is a key head of a sequence,
+// whose dk and dv it sums tile after tile, so that their order is fixed. Where such units are too
+// few to share out, the tiles of each are cut into chunks with partial sums of their own, added in
+// order at the end.
 
 #include "cpu/kernels/attention_grad.h"
 
@@ -26,14 +27,17 @@ int64_t chunk_count(const AttentionShape& shape) {
   if (units >= kEnoughUnits) return 1;
   const int64_t elements = units * shape.keys * (shape.width + shape.value_width);
   const int64_t most = std::max<int64_t>(1, kMostPartialElements / std::max<int64_t>(elements, 1));
-  return std::max<int64_t>(1, std::min({ceil_divide(kEnoughUnits, units), shape.query_blocks, most}));
+  return std::max<int64_t>(1,
+                           std::min({ceil_divide(kEnoughUnits, units), shape.query_blocks, most}));
 }
 
 struct BackwardScratch {
   int64_t chunks;
-  size_t partial = 0, partial_bytes = 0, d_sinks = 0, threads_begin = 0, thread_bytes = 0, bytes = 0;
+  size_t partial = 0, partial_bytes = 0, d_sinks = 0, threads_begin = 0, thread_bytes = 0,
+         bytes = 0;
   size_t dk = 0, dv = 0;  // within a partial
-  size_t q = 0, d_out = 0, dq = 0, scores = 0, d_weights = 0, lse = 0, delta = 0, keys = 0, values = 0;
+  size_t q = 0, d_out = 0, dq = 0, scores = 0, d_weights = 0, lse = 0, delta = 0, keys = 0,
+         values = 0;
 
   BackwardScratch(const AttentionShape& shape, int threads) : chunks(chunk_count(shape)) {
     ScratchLayout all, sums, own;
@@ -117,7 +121,8 @@ class Backward {
     const int64_t begin = index * shape_.query_blocks / scratch_.chunks;
     const int64_t end = (index + 1) * shape_.query_blocks / scratch_.chunks;
     for (int64_t block = begin; block < end; ++block) {
-      differentiate_tile(head / shape_.key_heads, head % shape_.key_heads, block, dk, dv, sink, thread);
+      differentiate_tile(head / shape_.key_heads, head % shape_.key_heads, block, dk, dv, sink,
+                         thread);
     }
     if (scratch_.chunks == 1) write_keys(head, dk, dv);
   }
@@ -177,7 +182,10 @@ class Backward {
         key_matrix(shape_.key_rows(call_.in[kV].data, value_width, tile.batch, key, tile.key_head),
                    keys, value_width, part(thread, scratch_.values), false);
     const MatrixRef q{tile.q, DType::kF32, width}, d_out{tile.d_out, DType::kF32, value_width};
-    const auto transposed = [](MatrixRef m) { m.transposed = !m.transposed; return m; };
+    const auto transposed = [](MatrixRef m) {
+      m.transposed = !m.transposed;
+      return m;
+    };
 
     gemm(tile.rows, keys, width, q, transposed(k), scores, kKeyRows);
     gemm(tile.rows, keys, value_width, d_out, transposed(v), d_weights, kKeyRows);
@@ -193,8 +201,8 @@ class Backward {
     for (int64_t group = 0; group < shape_.groups; ++group) {
       const Rows to = shape_.query_rows(call_.out[0].data, shape_.width, tile.batch, tile.position,
                                         tile.key_head * shape_.groups + group);
-      store_rows(tile.dq + group * tile.count * shape_.width, shape_.width, tile.count, shape_.width,
-                 const_cast<void*>(to.data), shape_.dtype, to.stride, scale_);
+      store_rows(tile.dq + group * tile.count * shape_.width, shape_.width, tile.count,
+                 shape_.width, const_cast<void*>(to.data), shape_.dtype, to.stride, scale_);
     }
   }
 
@@ -204,7 +212,8 @@ class Backward {
       const float logit = sinks_[tile.key_head * shape_.groups + group];
       double sum = 0;
       for (int64_t r = group * tile.count; r < (group + 1) * tile.count; ++r) {
-        sum += static_cast<double>(std::exp(logit - tile.lse[r])) * static_cast<double>(tile.delta[r]);
+        sum +=
+            static_cast<double>(std::exp(logit - tile.lse[r])) * static_cast<double>(tile.delta[r]);
       }
       sink[group] -= static_cast<float>(sum);
     }
@@ -214,7 +223,8 @@ class Backward {
     const int64_t batch = head / shape_.key_heads, key_head = head % shape_.key_heads;
     const auto write = [&](const float* from, int64_t extent, void* to_data) {
       const Rows to = shape_.key_rows(to_data, extent, batch, 0, key_head);
-      store_rows(from, extent, shape_.keys, extent, const_cast<void*>(to.data), shape_.dtype, to.stride);
+      store_rows(from, extent, shape_.keys, extent, const_cast<void*>(to.data), shape_.dtype,
+                 to.stride);
     };
     write(dk, shape_.width, call_.out[1].data);
     write(dv, shape_.value_width, call_.out[2].data);

@@ -7,7 +7,8 @@
 namespace graft::cpu {
 namespace {
 
-// Rows of a tile: enough for products at full speed, few enough that little is computed above the diagonal.
+// Rows of a tile: enough for products at full speed, few enough that little is computed above the
+// diagonal.
 int64_t tile_positions(int64_t groups) {
   constexpr int64_t kRows = 192, kStep = 16, kMost = 128;
   return std::clamp(kRows / groups / kStep * kStep, kStep, kMost);
@@ -90,10 +91,9 @@ ScoreMask TileMask::block(int64_t begin, int64_t count) const {
   mask.window = window_;
   const int64_t last_position = first_position_ + count_ - 1;
   mask.ranged = begin + count - 1 > first_position_ || begin <= last_position - window_;
-  const bool one_segment =
-      lowest_segment_ == highest_segment_ &&
-      std::all_of(key_segments_ + begin, key_segments_ + begin + count,
-                  [&](int32_t segment) { return segment == lowest_segment_; });
+  const bool one_segment = lowest_segment_ == highest_segment_ &&
+                           std::all_of(key_segments_ + begin, key_segments_ + begin + count,
+                                       [&](int32_t segment) { return segment == lowest_segment_; });
   if (!one_segment) {
     mask.query_segments = query_segments_;
     mask.key_segments = key_segments_ + begin;
@@ -101,7 +101,8 @@ ScoreMask TileMask::block(int64_t begin, int64_t count) const {
   return mask;
 }
 
-MatrixRef key_matrix(const Rows& rows, int64_t count, int64_t extent, float* tile, bool transposed) {
+MatrixRef key_matrix(const Rows& rows, int64_t count, int64_t extent, float* tile,
+                     bool transposed) {
   if (rows.is_f32()) return {rows.data, DType::kF32, rows.stride, transposed};
   pack_rows(rows, count, extent, tile, extent);
   return {tile, DType::kF32, extent, transposed};

@@ -1,9 +1,10 @@
 #pragma once
 // How both directions of attention are cut up, and which keys a block of queries sees.
 //
-// A tile is a block of neighbouring query positions of all the heads that share a key head: rows (head,
-// position), so that one product with a block of keys serves the whole group (Ainslie et al. 2023). Tiles go
-// over the keys they see in blocks of kKeyRows; what no query of the tile sees is never touched.
+// A tile is a block of neighbouring query positions of all the heads that share a key head: rows
+// (head, position), so that one product with a block of keys serves the whole group (Ainslie et al.
+// 2023). Tiles go over the keys they see in blocks of kKeyRows; what no query of the tile sees is
+// never touched.
 
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
-// Kernels of elementwise arithmetic, bit operations and shifts. An operand of one element serves for any
-// shape. Integers wrap modulo 2^bits.
+// Kernels of elementwise arithmetic, bit operations and shifts. An operand of one element serves
+// for any shape. Integers wrap modulo 2^bits.
 
 #include <cmath>
 #include <limits>
@@ -39,7 +39,8 @@ void map(const KernelCall& call, F f) {
   });
 }
 
-// Signed overflow is undefined, and small unsigned types widen to int: all arithmetic in unsigned 64 bits.
+// Signed overflow is undefined, and small unsigned types widen to int: all arithmetic in unsigned
+// 64 bits.
 template <typename T, typename F>
 T modular(T a, T b, F f) {
   return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));

@@ -1,7 +1,8 @@
-// The output is cut into panels of columns by blocks of rows. oneDNN multiplies row-major f32 matrices as
-// they lie but repacks a transposed one for every call, which costs a tenth of the product: so a transposed
-// W is brought into row-major order panel by panel, and a thread that goes on to the next rows of a panel
-// finds it packed. The same packing expands a bf16 W where the product itself does not take it.
+// The output is cut into panels of columns by blocks of rows. oneDNN multiplies row-major f32
+// matrices as they lie but repacks a transposed one for every call, which costs a tenth of the
+// product: so a transposed W is brought into row-major order panel by panel, and a thread that goes
+// on to the next rows of a panel finds it packed. The same packing expands a bf16 W where the
+// product itself does not take it.
 
 #include "cpu/kernels/blocked_product.h"
 
@@ -50,7 +51,8 @@ void pack_panel(const Rows& from, bool transposed, int64_t depth, int64_t column
 
 }  // namespace
 
-ProductPlan::ProductPlan(const ProductShape& shape, int threads) : shape_(shape), threads_(threads) {
+ProductPlan::ProductPlan(const ProductShape& shape, int threads)
+    : shape_(shape), threads_(threads) {
   const bool x_wide = shape.x == DType::kF32, w_wide = shape.w == DType::kF32;
   const bool native = !x_wide && !w_wide && has_native_bf16();
   x_expanded_ = !x_wide && !native;
@@ -120,7 +122,8 @@ class ProductRun {
 
   void compute(int64_t panel, int64_t block, int thread) const {
     const int64_t row = block * plan_.block_rows_, column = panel * plan_.panel_;
-    const int64_t rows = std::min(plan_.block_rows_, shape_.rows - row), columns = panel_columns(panel);
+    const int64_t rows = std::min(plan_.block_rows_, shape_.rows - row),
+                  columns = panel_columns(panel);
     std::byte* target = static_cast<std::byte*>(operands_.y) +
                         dtype_bytes(shape_.y, static_cast<size_t>(row * shape_.columns + column));
     const bool direct = shape_.y == DType::kF32;

@@ -1,11 +1,11 @@
 #pragma once
-// Activations times a weight, plus a low-rank term, in units of the output that fit the cache: what linear
-// layers and their gradients are made of.
+// Activations times a weight, plus a low-rank term, in units of the output that fit the cache: what
+// linear layers and their gradients are made of.
 //
 //   y [rows, columns] = round(y_scale * (x [rows, depth] w + low [rows, rank] q + bias))
 //
-// w is stored [depth, columns], or [columns, depth] if w_transposed; likewise q. x, w and the bias are f32
-// or bf16, low and q f32; the sum is taken in f32 and rounded once to y's type.
+// w is stored [depth, columns], or [columns, depth] if w_transposed; likewise q. x, w and the bias
+// are f32 or bf16, low and q f32; the sum is taken in f32 and rounded once to y's type.
 //
 //   const ProductPlan plan(shape, threads);          // from shapes and types alone
 //   multiply(plan, operands, scratch, threads);      // scratch of plan.bytes()

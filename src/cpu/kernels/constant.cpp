@@ -12,7 +12,8 @@ void run_splat(const KernelCall& call) {
   const double value = call.attributes().f64("value");
   const Buffer& out = call.out[0];
   for (int64_t i = 0; i < out.elements(); ++i) {
-    auto* element = static_cast<std::byte*>(out.data) + dtype_bytes(out.dtype(), static_cast<size_t>(i));
+    auto* element =
+        static_cast<std::byte*>(out.data) + dtype_bytes(out.dtype(), static_cast<size_t>(i));
     convert_elements(&value, DType::kF64, element, out.dtype(), 1);
   }
 }

@@ -1,8 +1,8 @@
 // The kernel of dot_general: a batch of matrix products over cpu/gemm.h.
 //
-// Axes of one role that lie in order behind each other are one axis of a matrix; what then is a row-major
-// matrix or a transposed one is multiplied where it stands, everything else is packed first. Threads share
-// blocks of the output whose bounds depend on shapes alone.
+// Axes of one role that lie in order behind each other are one axis of a matrix; what then is a
+// row-major matrix or a transposed one is multiplied where it stands, everything else is packed
+// first. Threads share blocks of the output whose bounds depend on shapes alone.
 
 #include <omp.h>
 
@@ -18,18 +18,19 @@ namespace {
 constexpr int64_t kEnoughBlocks = 8;
 constexpr int64_t kAlignment = 64;
 
-// One operand as a batch of matrices: rows are free axes of the left or contracted ones of the right.
+// One operand as a batch of matrices: rows are free axes of the left or contracted ones of the
+// right.
 struct Side {
   AxisList batch, rows, columns;
-  DType dtype = DType::kF32;    // of the stored matrix
-  int64_t stride = 0;           // of a matrix in place
+  DType dtype = DType::kF32;  // of the stored matrix
+  int64_t stride = 0;         // of a matrix in place
   bool transposed = false;
-  bool packed = false;          // not a matrix as it stands
+  bool packed = false;  // not a matrix as it stands
   size_t elements = 0;
 
   Side() = default;
-  Side(const Type& type, const std::vector<int64_t>& batch_axes, const std::vector<int64_t>& contract,
-       bool contract_is_rows);
+  Side(const Type& type, const std::vector<int64_t>& batch_axes,
+       const std::vector<int64_t>& contract, bool contract_is_rows);
 
   int64_t matrix() const { return rows.total * columns.total; }
   bool converted(DType given) const { return dtype != given; }
@@ -117,7 +118,8 @@ struct Product {
 };
 
 // Brings an operand into the form that gemm takes, in scratch where that is needed.
-const std::byte* prepare(const Side& side, const Buffer& operand, std::byte*& scratch, int threads) {
+const std::byte* prepare(const Side& side, const Buffer& operand, std::byte*& scratch,
+                         int threads) {
   const auto* data = operand.as<const std::byte>();
   const size_t bytes = align(dtype_bytes(side.dtype, side.elements));
   if (side.converted(operand.dtype())) {
@@ -148,7 +150,8 @@ const std::byte* prepare(const Side& side, const Buffer& operand, std::byte*& sc
   return data;
 }
 
-MatrixRef block_of(const Side& side, const std::byte* data, int64_t batch, int64_t row, int64_t column) {
+MatrixRef block_of(const Side& side, const std::byte* data, int64_t batch, int64_t row,
+                   int64_t column) {
   int64_t offset = side.batch_offset(batch);
   offset += side.transposed ? column * side.stride + row : row * side.stride + column;
   return {data + dtype_bytes(side.dtype, static_cast<size_t>(offset)), side.dtype, side.stride,
@@ -170,19 +173,20 @@ void multiply(const KernelCall& call, const Product& p) {
     const int64_t row = task / column_blocks % row_blocks * p.row_block;
     const int64_t batch = task / column_blocks / row_blocks;
     const int64_t m = std::min(p.row_block, p.m - row), n = std::min(p.column_block, p.n - column);
-    const MatrixRef left = block_of(p.a, a, batch, row, 0), right = block_of(p.b, b, batch, 0, column);
+    const MatrixRef left = block_of(p.a, a, batch, row, 0),
+                    right = block_of(p.b, b, batch, 0, column);
     const int64_t first = (batch * p.m + row) * p.n + column;
     if (p.direct) {
       gemm(m, n, p.k, left, right, out.as<float>() + first, p.n);
       continue;
     }
-    auto* block = reinterpret_cast<float*>(
-        scratch + static_cast<size_t>(omp_get_thread_num()) * p.block_scratch());
+    auto* block = reinterpret_cast<float*>(scratch + static_cast<size_t>(omp_get_thread_num()) *
+                                                         p.block_scratch());
     gemm(m, n, p.k, left, right, block, n);
     for (int64_t i = 0; i < m; ++i) {
       convert_elements(block + i * n, DType::kF32,
-                       out.as<std::byte>() + static_cast<size_t>(first + i * p.n) * bytes, out.dtype(),
-                       static_cast<size_t>(n));
+                       out.as<std::byte>() + static_cast<size_t>(first + i * p.n) * bytes,
+                       out.dtype(), static_cast<size_t>(n));
     }
   }
 }
@@ -199,9 +203,11 @@ void multiply_f64(const KernelCall& call, const Product& p) {
     for (int64_t j = 0; j < p.n; ++j) {
       const double* column = right + p.b.columns.offset(j);
       double sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) sum += left[p.a.columns.offset(l)] * column[p.b.rows.offset(l)];
+      for (int64_t l = 0; l < p.k; ++l)
+        sum += left[p.a.columns.offset(l)] * column[p.b.rows.offset(l)];
       convert_elements(&sum, DType::kF64,
-                       out.as<std::byte>() + static_cast<size_t>(i * p.n + j) * bytes, out.dtype(), 1);
+                       out.as<std::byte>() + static_cast<size_t>(i * p.n + j) * bytes, out.dtype(),
+                       1);
     }
   });
 }

@@ -115,7 +115,9 @@ void drop_as(const DropoutRange& a) {
   }
 }
 
-void drop_range(const DropoutRange& a, bool bf16) { bf16 ? drop_as<BFloat16>(a) : drop_as<float>(a); }
+void drop_range(const DropoutRange& a, bool bf16) {
+  bf16 ? drop_as<BFloat16>(a) : drop_as<float>(a);
+}
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace graft::cpu::HWY_NAMESPACE
@@ -134,7 +136,9 @@ void run_dropout(const KernelCall& call) {
   const int64_t row_elements = x.shape()[1] * x.shape()[2];
   const int64_t pieces = ceil_divide(row_elements, kGrain);
   const double p = call.attributes().f64("p");
-  const auto word = [&](size_t operand, size_t i = 0) { return call.in[operand].as<uint32_t>()[i]; };
+  const auto word = [&](size_t operand, size_t i = 0) {
+    return call.in[operand].as<uint32_t>()[i];
+  };
   const bool bf16 = x.dtype() == DType::kBF16;
   parallel_for(call.threads, batch * pieces, [&](int64_t unit, int) {
     const int64_t row = unit / pieces, begin = unit % pieces * kGrain;

@@ -1,8 +1,9 @@
 #pragma once
-// What the kernels of primitives share: element types as C++ types, and loops over a team of threads.
+// What the kernels of primitives share: element types as C++ types, and loops over a team of
+// threads.
 //
-// An Element says how a value is stored and in which type it is computed: low-precision floats in f32,
-// rounded once when stored.
+// An Element says how a value is stored and in which type it is computed: low-precision floats in
+// f32, rounded once when stored.
 //
 //   with_float(dtype, [&](auto element) {
 //     using E = decltype(element);
@@ -81,8 +82,12 @@ bool try_integer(DType dtype, F f) {
   }
 }
 
-inline bool has_float_element(DType dtype) { return try_float(dtype, [](auto) {}); }
-inline bool has_integer_element(DType dtype) { return try_integer(dtype, [](auto) {}); }
+inline bool has_float_element(DType dtype) {
+  return try_float(dtype, [](auto) {});
+}
+inline bool has_integer_element(DType dtype) {
+  return try_integer(dtype, [](auto) {});
+}
 
 template <typename F>
 void with_float(DType dtype, F f) {
@@ -97,7 +102,8 @@ void with_number(DType dtype, F f) {
   GRAFT_CHECK(try_float(dtype, f) || try_integer(dtype, f), "no kernel for {}", dtype_name(dtype));
 }
 
-// Elements as plain words of their size, for kernels that only move them. f takes a value of the word.
+// Elements as plain words of their size, for kernels that only move them. f takes a value of the
+// word.
 template <typename F>
 void with_word(DType dtype, F f) {
   switch (dtype_bits(dtype)) {

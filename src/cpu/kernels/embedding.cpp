@@ -57,7 +57,8 @@ bool is_f32_or_bf16(const Type& type) {
   return type.dtype == DType::kF32 || type.dtype == DType::kBF16;
 }
 bool supports(const Node&, std::span<const Type> in, std::span<const Type> out) {
-  return is_f32_or_bf16(in[0]) && is_f32_or_bf16(out[0]) && (in[0].shape[0] > 0 || in[1].elements() == 0);
+  return is_f32_or_bf16(in[0]) && is_f32_or_bf16(out[0]) &&
+         (in[0].shape[0] > 0 || in[1].elements() == 0);
 }
 bool supports_grad(const Node&, std::span<const Type> in, std::span<const Type>) {
   return is_f32_or_bf16(in[0]);

@@ -30,8 +30,8 @@ void run_gather(const KernelCall& call) {
   });
 }
 
-// Each task adds the updates, in index order, into columns of its own. Low-precision floats are summed in
-// f32 (in scratch) and rounded once; f32 in f32.
+// Each task adds the updates, in index order, into columns of its own. Low-precision floats are
+// summed in f32 (in scratch) and rounded once; f32 in f32.
 template <typename E, typename Sum>
 void scatter_columns(const KernelCall& call, Sum* sums, int64_t begin, int64_t end) {
   const Buffer &table = call.in[0], &indices = call.in[1];
@@ -44,7 +44,8 @@ void scatter_columns(const KernelCall& call, Sum* sums, int64_t begin, int64_t e
     const auto* from = updates + i * width;
     for (int64_t j = begin; j < end; ++j) {
       if constexpr (std::is_integral_v<Sum>) {
-        to[j] = static_cast<Sum>(static_cast<uint64_t>(to[j]) + static_cast<uint64_t>(E::load(from + j)));
+        to[j] = static_cast<Sum>(static_cast<uint64_t>(to[j]) +
+                                 static_cast<uint64_t>(E::load(from + j)));
       } else {
         to[j] += E::load(from + j);
       }

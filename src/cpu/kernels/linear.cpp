@@ -1,5 +1,6 @@
-// kLinear and kLinearInputGrad: first the product with the narrow factor (u = x A^T, v = scale dy B), whole,
-// then base product and low-rank term together, unit by unit (kernels/blocked_product.h).
+// kLinear and kLinearInputGrad: first the product with the narrow factor (u = x A^T, v = scale dy
+// B), whole, then base product and low-rank term together, unit by unit
+// (kernels/blocked_product.h).
 
 #include "ops/linear.h"
 
@@ -60,7 +61,8 @@ LinearProducts forward_products(const Attributes& attributes, const Type& x, con
                    .y = x.dtype,
                    .w_transposed = true,
                    .q_transposed = true};
-  products.narrow = {.rows = rows, .columns = rank, .depth = in, .x = x.dtype, .w_transposed = true};
+  products.narrow = {
+      .rows = rows, .columns = rank, .depth = in, .x = x.dtype, .w_transposed = true};
   return products;
 }
 
@@ -86,8 +88,8 @@ void run_linear(const KernelCall& call) {
   const LinearOperands at(call.attributes());
   const auto in = call.in;
   const bool lora = at.a != 0;
-  const LinearProducts products = forward_products(call.attributes(), *in[0].type, *in[1].type,
-                                                   lora ? in[at.a].shape()[0] : 0);
+  const LinearProducts products =
+      forward_products(call.attributes(), *in[0].type, *in[1].type, lora ? in[at.a].shape()[0] : 0);
   ProductOperands wide{.x = in[0].data, .w = in[1].data, .y = call.out[0].data};
   if (at.bias != 0) {
     wide.bias = in[at.bias].data;
@@ -113,8 +115,8 @@ size_t linear_scratch(const Node& node, std::span<const Type> in, std::span<cons
 void run_linear_input_grad(const KernelCall& call) {
   const auto in = call.in;
   const bool lora = call.attributes().flag("has_lora");
-  const LinearProducts products = gradient_products(call.attributes(), *in[0].type, *in[1].type,
-                                                    lora ? in[2].shape()[0] : 0);
+  const LinearProducts products =
+      gradient_products(call.attributes(), *in[0].type, *in[1].type, lora ? in[2].shape()[0] : 0);
   ProductOperands wide{.x = in[0].data, .w = in[1].data, .y = call.out[0].data};
   if (lora) {
     auto* v = call.out[1].as<float>();

@@ -1,12 +1,14 @@
-// Cross entropy with the head. Its gradient with respect to h is a weighted mean of W's rows, so the kernel
-// is attention over the vocabulary: each unit keeps a running maximum, denominator and sum of W's rows
-// weighted by exp(logit - maximum), rescaled when the maximum rises, and logits are gone as soon as their
-// tile is done. The sums of all groups are joined at the end, in order.
+// Cross entropy with the head. Its gradient with respect to h is a weighted mean of W's rows, so
+// the kernel is attention over the vocabulary: each unit keeps a running maximum, denominator and
+// sum of W's rows weighted by exp(logit - maximum), rescaled when the maximum rises, and logits are
+// gone as soon as their tile is done. The sums of all groups are joined at the end, in order.
 //
-// The target's own row is left out of the sums and added last, with p - 1 = -(sum over the others) / (sum
-// over all): computed so, the gradient of a token that is already predicted well keeps its digits.
+// The target's own row is left out of the sums and added last, with p - 1 = -(sum over the others)
+// / (sum over all): computed so, the gradient of a token that is already predicted well keeps its
+// digits.
 //
-// For the gradient of W the weights of a chunk are kept (V x 256 values) until its denominators are known.
+// For the gradient of W the weights of a chunk are kept (V x 256 values) until its denominators are
+// known.
 
 #include "ops/loss.h"
 
@@ -30,7 +32,8 @@ struct RowSums {
   double target_logit;
   bool has_target;
 
-  // 1 + others / exp(target - maximum), where that is no overflow: keeps the digits of a small loss.
+  // 1 + others / exp(target - maximum), where that is no overflow: keeps the digits of a small
+  // loss.
   double nll() const {
     if (!has_target) return maximum + std::log(total);
     const double gap = maximum - target_logit;
@@ -127,7 +130,8 @@ class Loss {
     if (plan_.native) {
       return {h_.at(chunk * plan_.chunk_rows).data, plan_.h, plan_.width, true};
     }
-    return {shared(plan_.h_transposed, in_wave * plan_.width * plan_.chunk_rows), DType::kF32, rows};
+    return {shared(plan_.h_transposed, in_wave * plan_.width * plan_.chunk_rows), DType::kF32,
+            rows};
   }
 
   // One chunk of rows against one group of the vocabulary.
@@ -146,7 +150,8 @@ class Loss {
     const int64_t begin = group * plan_.group_size, end = plan_.group_end(group);
     for (int64_t first = begin; first < end; first += LossPlan::kTile) {
       const int64_t count = std::min(LossPlan::kTile, end - first);
-      float* tile = plan_.weight_grad ? shared(plan_.weights, first * rows) : own(thread, plan_.tile);
+      float* tile =
+          plan_.weight_grad ? shared(plan_.weights, first * rows) : own(thread, plan_.tile);
       MatrixRef w{w_.at(first).data, plan_.w, plan_.width};
       if (plan_.w_expanded) {
         float* expanded = own(thread, plan_.w_tile);

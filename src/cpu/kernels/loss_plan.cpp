@@ -31,7 +31,8 @@ LossPlan::LossPlan(const Type& h_type, const Type& w_type, bool gradient, bool g
   tiles = ceil_divide(vocabulary, kTile);
   // The weights of a chunk are kept until its sums are known: one chunk at a time.
   const int64_t fitting = kWaveElements / std::max<int64_t>(chunk_rows * width * groups, 1);
-  wave_chunks = weight_grad ? 1 : std::min(chunks, std::clamp<int64_t>(fitting, 1, kMostWaveChunks));
+  wave_chunks =
+      weight_grad ? 1 : std::min(chunks, std::clamp<int64_t>(fitting, 1, kMostWaveChunks));
 
   ScratchLayout all, own;
   const int64_t units = wave_chunks * groups;

@@ -17,8 +17,8 @@ namespace graft::cpu::HWY_NAMESPACE {
 
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
-// body(column, Whole or First, how many vectors as an integral constant): four at a time while there are,
-// so that a cache line's neighbours are read together.
+// body(column, Whole or First, how many vectors as an integral constant): four at a time while
+// there are, so that a cache line's neighbours are read together.
 template <size_t kCount>
 struct Vectors {
   static constexpr size_t count = kCount;
@@ -36,7 +36,8 @@ HWY_INLINE void for_columns(size_t rows, const Body& body) {
 void raise_maxima(const LossRows& state, float softcap, size_t count, float* tile, size_t stride) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
-  const auto cap = hn::Set(d, softcap), inverse = hn::Set(d, softcap == 0.0F ? 0.0F : 1.0F / softcap);
+  const auto cap = hn::Set(d, softcap),
+             inverse = hn::Set(d, softcap == 0.0F ? 0.0F : 1.0F / softcap);
   for_columns(state.rows, [&](size_t column, auto part, auto vectors) HWY_ATTR {
     constexpr size_t kVectors = decltype(vectors)::count;
     hn::Vec<FloatTag> greatest[kVectors];
@@ -113,7 +114,8 @@ void tile_softmax(const LossRows& state, float softcap, int32_t first, size_t co
   exponentiate(state, softcap, count, tile, stride);
 }
 
-void tile_scale_columns(const float* factor, float* tile, size_t stride, size_t count, size_t rows) {
+void tile_scale_columns(const float* factor, float* tile, size_t stride, size_t count,
+                        size_t rows) {
   const FloatTag d;
   for (size_t v = 0; v < count; ++v) {
     float* at = tile + v * stride;

@@ -1,4 +1,5 @@
-// RMS normalisation, forward and backward: rows one after the other, each read twice while in cache.
+// RMS normalisation, forward and backward: rows one after the other, each read twice while in
+// cache.
 
 #include "ops/norm.h"
 
@@ -93,7 +94,9 @@ void normalise_grad(const NormRows& a) {
   }
 }
 
-void norm_rows(const NormRows& a, bool bf16) { bf16 ? normalise<BFloat16>(a) : normalise<float>(a); }
+void norm_rows(const NormRows& a, bool bf16) {
+  bf16 ? normalise<BFloat16>(a) : normalise<float>(a);
+}
 void norm_grad_rows(const NormRows& a, bool bf16) {
   bf16 ? normalise_grad<BFloat16>(a) : normalise_grad<float>(a);
 }
@@ -109,8 +112,8 @@ namespace {
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_grad_rows);
 
-// How rows are shared out: blocks of about kBlockElements, and at most kBlocks of them backward, where each
-// has a partial dw.
+// How rows are shared out: blocks of about kBlockElements, and at most kBlocks of them backward,
+// where each has a partial dw.
 struct NormBlocks {
   static constexpr int64_t kBlockElements = 16 * 1024, kGradBlocks = 32;
   int64_t rows, width, block_rows, blocks;
@@ -211,7 +214,8 @@ void run_rms_norm_grad(const KernelCall& call) {
   }
 }
 
-size_t rms_norm_grad_scratch(const Node& node, std::span<const Type> in, std::span<const Type>, int) {
+size_t rms_norm_grad_scratch(const Node& node, std::span<const Type> in, std::span<const Type>,
+                             int) {
   return NormScratch(NormBlocks(in[1], true), !node.attributes.flag("unweighted"),
                      node.attributes.flag("weight_grad"))
       .layout.bytes();

@@ -144,8 +144,8 @@ void run_sum_squares(const KernelCall& call) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kChunk, count = std::min(kChunk, x.elements() - first);
       const size_t offset = dtype_bytes(x.dtype(), static_cast<size_t>(first));
-      partial[chunk] = HWY_DYNAMIC_DISPATCH(sum_squares_chunk)(x.as<const std::byte>() + offset, bf16,
-                                                               static_cast<size_t>(count));
+      partial[chunk] = HWY_DYNAMIC_DISPATCH(sum_squares_chunk)(x.as<const std::byte>() + offset,
+                                                               bf16, static_cast<size_t>(count));
     }
   });
   double sum = 0;

@@ -164,7 +164,8 @@ size_t size(int64_t n) { return static_cast<size_t>(n); }
 void pack_transposed(const Rows& from, int64_t rows, int64_t columns, float* tile,
                      int64_t tile_stride) {
   HWY_DYNAMIC_DISPATCH(transpose_block)
-  (from.data, !from.is_f32(), size(from.stride), size(rows), size(columns), tile, size(tile_stride));
+  (from.data, !from.is_f32(), size(from.stride), size(rows), size(columns), tile,
+   size(tile_stride));
 }
 
 void pack_rows(const Rows& from, int64_t rows, int64_t columns, float* tile, int64_t tile_stride,

@@ -1,6 +1,6 @@
 #pragma once
-// Moves blocks of matrices between memory and the f32 tiles that products work on: transposing, expanding
-// bf16, scaling, adding a bias, rounding back. Vectorised; one thread, no allocation.
+// Moves blocks of matrices between memory and the f32 tiles that products work on: transposing,
+// expanding bf16, scaling, adding a bias, rounding back. Vectorised; one thread, no allocation.
 //
 //   pack_transposed({w, DType::kBF16, in}, columns, in, panel, columns);  // panel[i][j] = w[j][i]
 
@@ -25,7 +25,8 @@ struct Rows {
 };
 
 // tile[j * tile_stride + i] = from[i][j] for i < rows, j < columns.
-void pack_transposed(const Rows& from, int64_t rows, int64_t columns, float* tile, int64_t tile_stride);
+void pack_transposed(const Rows& from, int64_t rows, int64_t columns, float* tile,
+                     int64_t tile_stride);
 
 // tile[i * tile_stride + j] = scale * from[i][j].
 void pack_rows(const Rows& from, int64_t rows, int64_t columns, float* tile, int64_t tile_stride,

@@ -1,8 +1,8 @@
 // Kernels of reduce_sum and reduce_max.
 //
-// An output is the combination of items in an order that shapes alone decide: an item is a piece of a dense
-// run along reduced axes, or a vector of kept elements. Where there are few outputs, chunks of items are
-// reduced on their own and then combined in order. Float sums accumulate in f64.
+// An output is the combination of items in an order that shapes alone decide: an item is a piece of
+// a dense run along reduced axes, or a vector of kept elements. Where there are few outputs, chunks
+// of items are reduced on their own and then combined in order. Float sums accumulate in f64.
 
 #include <limits>
 
@@ -14,17 +14,17 @@
 namespace graft::cpu {
 namespace {
 
-constexpr int64_t kSegment = 4096;      // longest piece of a run
-constexpr int64_t kColumns = 128;       // kept elements that one task takes
-constexpr int64_t kEnoughTasks = 16;    // with as many outputs to share out, sums are not split
-constexpr int64_t kChunkWork = 32768;   // elements of a chunk
-constexpr int kLanes = 8;               // independent partial results along a run
+constexpr int64_t kSegment = 4096;     // longest piece of a run
+constexpr int64_t kColumns = 128;      // kept elements that one task takes
+constexpr int64_t kEnoughTasks = 16;   // with as many outputs to share out, sums are not split
+constexpr int64_t kChunkWork = 32768;  // elements of a chunk
+constexpr int kLanes = 8;              // independent partial results along a run
 
 // How a reduction is divided; a function of its shapes.
 struct Division {
-  AxisList kept, reduced;     // without the innermost axis
-  int64_t run = 1;        // extent of the innermost axis if it is reduced
-  int64_t width = 1;      // or if it is kept
+  AxisList kept, reduced;  // without the innermost axis
+  int64_t run = 1;         // extent of the innermost axis if it is reduced
+  int64_t width = 1;       // or if it is kept
   int64_t segments = 1, blocks = 1, items = 0, chunk = 1, chunks = 1;
 
   Division(const Shape& shape, const std::vector<int64_t>& axes) {

@@ -37,7 +37,8 @@ namespace graft::cpu::HWY_NAMESPACE {
 
 // Pairs (i, i + half). Both members are read before either is written: y may be x.
 template <typename T>
-HWY_INLINE void rotate_halves(const T* x, T* y, const float* cos, const float* sin, const RopeRows& a) {
+HWY_INLINE void rotate_halves(const T* x, T* y, const float* cos, const float* sin,
+                              const RopeRows& a) {
   const FloatTag d;
   const auto sign = hn::Set(d, a.sign);
   for_lanes(d, a.half, [&](size_t i, auto part) HWY_ATTR {

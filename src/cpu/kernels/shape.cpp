@@ -83,9 +83,10 @@ void run_concatenate(const KernelCall& call) {
   }
 }
 
-// Where a window of `sizes` into `shape` begins, in elements: the starts, operands from `first` on, moved
-// so that it fits.
-int64_t window_offset(const KernelCall& call, size_t first, const Shape& shape, const Shape& sizes) {
+// Where a window of `sizes` into `shape` begins, in elements: the starts, operands from `first` on,
+// moved so that it fits.
+int64_t window_offset(const KernelCall& call, size_t first, const Shape& shape,
+                      const Shape& sizes) {
   const Strides strides = dense_strides(shape);
   int64_t offset = 0;
   for (size_t i = 0; i < shape.size(); ++i) {

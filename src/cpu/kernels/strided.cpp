@@ -76,8 +76,8 @@ void StridedCopy::run_rows(const Word* from, Word* to, int threads) const {
   });
 }
 
-// Where neighbours in one array are far apart in the other: square tiles, so that a line of cache that is
-// read or written is used whole. `across` is the axis along which the source is dense.
+// Where neighbours in one array are far apart in the other: square tiles, so that a line of cache
+// that is read or written is used whole. `across` is the axis along which the source is dense.
 template <typename Word>
 void StridedCopy::run_tiles(const Word* from, Word* to, int across, int threads) const {
   constexpr int64_t kTile = 32;

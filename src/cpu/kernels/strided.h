@@ -1,5 +1,6 @@
 #pragma once
-// Copies between strided arrays: what broadcasts, transposes, slices, padding and concatenation all are.
+// Copies between strided arrays: what broadcasts, transposes, slices, padding and concatenation all
+// are.
 //
 //   StridedCopy copy;
 //   for (size_t i = 0; i < rank; ++i) copy.add(extent[i], from_stride[i], to_stride[i]);

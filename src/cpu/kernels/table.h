@@ -3,8 +3,8 @@
 // cpu/kernel_table.cpp. The first entry of an operation whose `supports` accepts the types wins.
 //
 //   std::span<const KernelEntry> softmax_kernels() {
-//     static constexpr KernelEntry kTable[] = {{&kSoftmax, {.run = run_softmax, .in_place = true}, is_f32}};
-//     return kTable;
+//     static constexpr KernelEntry kTable[] = {{&kSoftmax, {.run = run_softmax, .in_place = true},
+//     is_f32}}; return kTable;
 //   }
 
 #include <span>
@@ -32,13 +32,14 @@ std::span<const KernelEntry> dropout_kernels();
 std::span<const KernelEntry> optimizer_kernels();
 
 // Primitives.
-std::span<const KernelEntry> constant_kernels();     // splat, iota
-std::span<const KernelEntry> unary_kernels();        // elementwise of one operand, but for convert
-std::span<const KernelEntry> binary_kernels();       // arithmetic, bits and shifts
-std::span<const KernelEntry> select_kernels();       // compare, select, convert
-std::span<const KernelEntry> shape_kernels();        // broadcast, transpose, slice, pad, concatenate, dynamic slices
+std::span<const KernelEntry> constant_kernels();  // splat, iota
+std::span<const KernelEntry> unary_kernels();     // elementwise of one operand, but for convert
+std::span<const KernelEntry> binary_kernels();    // arithmetic, bits and shifts
+std::span<const KernelEntry> select_kernels();    // compare, select, convert
+std::span<const KernelEntry>
+shape_kernels();  // broadcast, transpose, slice, pad, concatenate, dynamic slices
 std::span<const KernelEntry> reduce_kernels();
 std::span<const KernelEntry> dot_general_kernels();
-std::span<const KernelEntry> index_kernels();        // gather, scatter_add, top_k
+std::span<const KernelEntry> index_kernels();  // gather, scatter_add, top_k
 
 }  // namespace graft::cpu

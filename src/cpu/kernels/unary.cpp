@@ -9,7 +9,8 @@
 namespace graft::cpu {
 namespace {
 
-// out[i] = f(in[i]). The storage of both may be the same, which `simd` allows and an alias check would not.
+// out[i] = f(in[i]). The storage of both may be the same, which `simd` allows and an alias check
+// would not.
 template <typename In, typename Out, typename F>
 void map(const KernelCall& call, F f) {
   const auto* in = call.in[0].as<typename In::Stored>();
@@ -92,7 +93,8 @@ void run_not(const KernelCall& call) {
 
 void run_is_finite(const KernelCall& call) {
   with_float(call.in[0].dtype(), [&](auto element) {
-    map<decltype(element), Bool>(call, [](auto x) { return static_cast<uint8_t>(std::isfinite(x)); });
+    map<decltype(element), Bool>(call,
+                                 [](auto x) { return static_cast<uint8_t>(std::isfinite(x)); });
   });
 }
 

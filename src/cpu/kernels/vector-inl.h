@@ -1,9 +1,10 @@
-// Vector helpers shared by the kernels, compiled once for each instruction set: loads and stores of f32 and
-// bf16 as f32, loops with a partial last vector, exp and what is made of it. To be included after
-// hwy/highway.h inside a foreach_target file.
+// Vector helpers shared by the kernels, compiled once for each instruction set: loads and stores of
+// f32 and bf16 as f32, loops with a partial last vector, exp and what is made of it. To be included
+// after hwy/highway.h inside a foreach_target file.
 //
 //   const D d;
-//   for_lanes(d, n, [&](size_t i, auto part) { store(d, exp(d, load(d, x + i, part)), y + i, part); });
+//   for_lanes(d, n, [&](size_t i, auto part) { store(d, exp(d, load(d, x + i, part)), y + i, part);
+//   });
 
 #if defined(GRAFT_CPU_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_CPU_KERNELS_VECTOR_INL_H_
@@ -58,8 +59,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, float* p, Whole = {}) {
   hn::StoreU(v, d, p);
 }
 
-// The bits of v as bf16, in 32-bit lanes: rounded to nearest, ties to even; a NaN stays one (as f32_to_bf16
-// of base/dtype.h).
+// The bits of v as bf16, in 32-bit lanes: rounded to nearest, ties to even; a NaN stays one (as
+// f32_to_bf16 of base/dtype.h).
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<uint32_t, D>> bf16_bits(D, hn::Vec<D> v) {
   const hn::Rebind<uint32_t, D> wide;
@@ -120,8 +121,8 @@ HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));
 }
 
-// The sum over [0, n) of term(i, part), whose lanes beyond the part must be 0: in four running vectors, so
-// that additions need not wait for each other.
+// The sum over [0, n) of term(i, part), whose lanes beyond the part must be 0: in four running
+// vectors, so that additions need not wait for each other.
 template <class D, class Term>
 HWY_INLINE float sum_over(D d, size_t n, const Term& term) {
   const size_t lanes = hn::Lanes(d);
@@ -138,8 +139,8 @@ HWY_INLINE float sum_over(D d, size_t n, const Term& term) {
   return sum_lanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-// exp(x) to about one unit in the last place; 0 below -87.3, saturating at 2.2e38 (88.3) above. A NaN
-// stays a NaN: a fault in a logit must reach the loss, where the step's guard sees it.
+// exp(x) to about one unit in the last place; 0 below -87.3, saturating at 2.2e38 (88.3) above. A
+// NaN stays a NaN: a fault in a logit must reach the loss, where the step's guard sees it.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   const hn::Rebind<int32_t, D> di;
@@ -170,8 +171,8 @@ HWY_INLINE hn::Vec<D> logistic(D d, hn::Vec<D> x) {
   return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
 }
 
-// tanh(x). Near 0, where 1 - 2 / (exp(2x) + 1) would cancel, Taylor's series to x^11; they meet at 0.35
-// with relative errors of about 3e-7.
+// tanh(x). Near 0, where 1 - 2 / (exp(2x) + 1) would cancel, Taylor's series to x^11; they meet at
+// 0.35 with relative errors of about 3e-7.
 template <class D>
 HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0F);
