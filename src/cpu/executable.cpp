@@ -77,9 +77,7 @@ struct Executable::Impl {
       const Slot& slot = program.slots[s];
       const auto index = static_cast<size_t>(slot.index);
       switch (slot.kind) {
-        case Slot::Kind::kArena:
-          pointers[s] = arena.data() + slot.offset;
-          break;
+        case Slot::Kind::kArena: pointers[s] = arena.data() + slot.offset; break;
         case Slot::Kind::kInput:
           // Only the storage of a donated input is ever written, and bind() saw that it may be.
           pointers[s] = const_cast<std::byte*>(bound[index].bytes());
@@ -117,12 +115,8 @@ struct Executable::Impl {
           ++time.calls;
           break;
         }
-        case Step::Kind::kScan:
-          run_scan(step);
-          break;
-        case Step::Kind::kCase:
-          run_case(step);
-          break;
+        case Step::Kind::kScan: run_scan(step); break;
+        case Step::Kind::kCase: run_case(step); break;
       }
     }
   }
@@ -234,8 +228,8 @@ std::string Executable::to_string() const { return cpu::to_string(impl_->program
 
 namespace {
 
-// What a person's graph says more than once, or for nobody, is dropped; scans are unrolled last, since
-// merging afterwards would undo rematerialisation.
+// What a person's graph says more than once, or for nobody, is dropped; scans are unrolled last,
+// since merging afterwards would undo rematerialisation.
 std::unique_ptr<Graph> simplify(const Graph& graph, const CompileOptions& options) {
   auto simple = eliminate_dead_code(*merge_common_subexpressions(*eliminate_dead_code(graph)));
   if (options.unroll_scans) simple = eliminate_dead_code(*unroll_scans(*simple));

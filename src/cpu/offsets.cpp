@@ -1,4 +1,5 @@
-// The last part of the plan: offsets in the arena, largest places first, each into the tightest gap.
+// The last part of the plan: offsets in the arena, largest places first, each into the tightest
+// gap.
 
 #include <algorithm>
 #include <numeric>
@@ -16,8 +17,8 @@ size_t align(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAli
 struct Block {
   int place = 0;
   size_t bytes = 0;
-  int begin = 0, end = 0;                     // hull of its lives
-  std::vector<std::pair<int, int>> lives;     // sorted, disjoint but for touching moments
+  int begin = 0, end = 0;                  // hull of its lives
+  std::vector<std::pair<int, int>> lives;  // sorted, disjoint but for touching moments
 };
 
 bool overlap(const Block& a, const Block& b) {
@@ -70,9 +71,8 @@ size_t place_in_order(const std::vector<Block>& blocks, const std::vector<size_t
     }
     offsets[b] = best_gap == SIZE_MAX ? top : best;
     total = std::max(total, offsets[b] + blocks[b].bytes);
-    const auto at = std::upper_bound(placed.begin(), placed.end(), b, [&](size_t x, size_t y) {
-      return offsets[x] < offsets[y];
-    });
+    const auto at = std::upper_bound(placed.begin(), placed.end(), b,
+                                     [&](size_t x, size_t y) { return offsets[x] < offsets[y]; });
     placed.insert(at, b);
   }
   return total;
@@ -111,10 +111,9 @@ void assign_offsets(Plan& plan) {
   // No one order is best for all graphs; the better of two is kept.
   std::vector<size_t> offsets(blocks.size()), other(blocks.size());
   size_t total = place_in_order(blocks, by([](const Block& b) { return b.bytes; }), offsets);
-  const size_t by_area = place_in_order(blocks, by([](const Block& b) {
-                                          return b.bytes * static_cast<size_t>(b.end - b.begin + 1);
-                                        }),
-                                        other);
+  const size_t by_area = place_in_order(
+      blocks, by([](const Block& b) { return b.bytes * static_cast<size_t>(b.end - b.begin + 1); }),
+      other);
   if (by_area < total) {
     total = by_area;
     offsets.swap(other);

@@ -47,18 +47,10 @@ class Emitter {
     made.offset = storage.stride;
     for (VariableId base : storage.bases) made.bases.push_back(slot(base));
     switch (storage.kind) {
-      case FixedStorage::Kind::kInput:
-        made.kind = Slot::Kind::kInput;
-        break;
-      case FixedStorage::Kind::kLiteral:
-        made.kind = Slot::Kind::kLiteral;
-        break;
-      case FixedStorage::Kind::kSlice:
-        made.kind = Slot::Kind::kSlice;
-        break;
-      case FixedStorage::Kind::kElement:
-        made.kind = Slot::Kind::kElement;
-        break;
+      case FixedStorage::Kind::kInput: made.kind = Slot::Kind::kInput; break;
+      case FixedStorage::Kind::kLiteral: made.kind = Slot::Kind::kLiteral; break;
+      case FixedStorage::Kind::kSlice: made.kind = Slot::Kind::kSlice; break;
+      case FixedStorage::Kind::kElement: made.kind = Slot::Kind::kElement; break;
     }
     return made;
   }
@@ -171,16 +163,13 @@ std::string describe(const Program& program, const Slot& slot) {
     return is_looped(of) ? fmt::format("${}", id) : describe(program, of);
   };
   switch (slot.kind) {
-    case Slot::Kind::kArena:
-      return fmt::format("@{}", slot.offset);
-    case Slot::Kind::kInput:
-      return fmt::format("input {}", slot.index);
-    case Slot::Kind::kLiteral:
-      return fmt::format("literal {}", slot.index);
-    case Slot::Kind::kSlice:
-      return fmt::format("{} + i * {}", base(slot.bases[0]), slot.offset);
+    case Slot::Kind::kArena: return fmt::format("@{}", slot.offset);
+    case Slot::Kind::kInput: return fmt::format("input {}", slot.index);
+    case Slot::Kind::kLiteral: return fmt::format("literal {}", slot.index);
+    case Slot::Kind::kSlice: return fmt::format("{} + i * {}", base(slot.bases[0]), slot.offset);
     case Slot::Kind::kElement:
-      for (SlotId id : slot.bases) bases += fmt::format("{}{}", bases.empty() ? "" : ", ", base(id));
+      for (SlotId id : slot.bases)
+        bases += fmt::format("{}{}", bases.empty() ? "" : ", ", base(id));
       return fmt::format("[{}][i]", bases);
   }
   return {};
@@ -217,11 +206,10 @@ void print_block(const Program& program, int index, const std::string& indent, s
         text += fmt::format("{}scan i = 0 .. {}{}", indent, step.length - 1,
                             step.reverse ? ", backwards" : "");
         break;
-      case Step::Kind::kCase:
-        text += fmt::format("{}case {}", indent, out);
-        break;
+      case Step::Kind::kCase: text += fmt::format("{}case {}", indent, out); break;
     }
-    if (step.node != nullptr && !step.node->scope.empty()) text += fmt::format("  // {}", step.node->scope);
+    if (step.node != nullptr && !step.node->scope.empty())
+      text += fmt::format("  // {}", step.node->scope);
     text += '\n';
     for (int inner : step.blocks) {
       text += indent + "{\n";

@@ -18,8 +18,8 @@ namespace {
 std::atomic<int64_t> g_allocations{0};
 }
 
-// Counted, to prove that a run makes none. Not inlined: GCC 12 takes the pair of malloc and free for a
-// mismatch where it sees through them.
+// Counted, to prove that a run makes none. Not inlined: GCC 12 takes the pair of malloc and free
+// for a mismatch where it sees through them.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++g_allocations;
   if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
@@ -54,7 +54,8 @@ TEST(ExecutorPlan, ElementwiseChainsLieInOnePlace) {
 TEST(ExecutorPlan, ScalarsAreNotSpread) {
   Graph graph;
   const Value x = graph.input("x", {kF32, {kSize}});
-  graph.output("sum", reduce_sum(select(greater(x, splat(graph, 0.1, x.type())), x, zeros_like(x)), {0}));
+  graph.output("sum",
+               reduce_sum(select(greater(x, splat(graph, 0.1, x.type())), x, zeros_like(x)), {0}));
   // The comparison (a quarter), what is selected, and partial sums.
   EXPECT_LE(arena_bytes(graph), kArray + kArray / 4 + kSmall);
 }
@@ -65,7 +66,9 @@ TEST(ExecutorPlan, BytesOfScansDoNotGrowWithTheirLength) {
     Graph graph;
     const Value x = graph.input("x", {kF32, {kSize}});
     const auto results = scan(graph, length, {.carries = {x}}, [](ScanBody& body) {
-      const Value y = body.carry(0) + tanh(reshape(transpose(reshape(body.carry(0), {2, kSize / 2}), {1, 0}), {kSize}));
+      const Value y =
+          body.carry(0) +
+          tanh(reshape(transpose(reshape(body.carry(0), {2, kSize / 2}), {1, 0}), {kSize}));
       body.carry_out(0, y * 0.5);
     });
     graph.output("y", results.carries[0]);
@@ -80,10 +83,11 @@ TEST(ExecutorPlan, StorageOfOneScanServesTheNext) {
   const Value x = graph.input("x", {kF32, {kSize}});
   Value total = scalar(graph, 0);
   for (int i = 0; i < 5; ++i) {
-    const auto results = scan(graph, 3, {.carries = {scalar(graph, i)}, .invariants = {x}}, [](ScanBody& body) {
-      const Value y = exp(body.invariant(0) * body.carry(0));
-      body.carry_out(0, reduce_max(y, {0}));
-    });
+    const auto results =
+        scan(graph, 3, {.carries = {scalar(graph, i)}, .invariants = {x}}, [](ScanBody& body) {
+          const Value y = exp(body.invariant(0) * body.carry(0));
+          body.carry_out(0, reduce_max(y, {0}));
+        });
     total = total + results.carries[0];
   }
   graph.output("total", total);
@@ -100,8 +104,9 @@ TEST(ExecutorPlan, CountsWhatScansKeep) {
     body.carry_out(0, y);
     body.stacked_out(y);
   });
-  const auto backward = scan(graph, 4, {.carries = {zeros_like(x)}, .stacked = {forward.stacked[0]}},
-                             [](ScanBody& body) { body.carry_out(0, body.carry(0) + body.stacked(0)); }, true);
+  const auto backward = scan(
+      graph, 4, {.carries = {zeros_like(x)}, .stacked = {forward.stacked[0]}},
+      [](ScanBody& body) { body.carry_out(0, body.carry(0) + body.stacked(0)); }, true);
   graph.output("y", backward.carries[0]);
   const Executable executable = compile(graph, {});
   EXPECT_EQ(executable.plan().activation_bytes, 4 * kArray);
@@ -124,7 +129,8 @@ TEST(ExecutorPlan, RunsAllocateNothing) {
   Graph graph;
   const Value x = graph.input("x", {kF32, {64, 64}});
   const auto results = scan(graph, 5, {.carries = {x}}, [](ScanBody& body) {
-    const Value y = dot_general(body.carry(0), body.carry(0), {.lhs_contract = {1}, .rhs_contract = {1}});
+    const Value y =
+        dot_general(body.carry(0), body.carry(0), {.lhs_contract = {1}, .rhs_contract = {1}});
     const Value z = transpose(tanh(y) + reduce_max(y, {0, 1}), {1, 0});
     body.carry_out(0, concatenate(std::vector<Value>{slice(z, 0, 32, 64), slice(z, 0, 0, 32)}, 0));
     body.stacked_out(top_k(z, 2)[0]);
@@ -147,14 +153,15 @@ const Op kDouble{.name = "double",
                  .decompose = [](Graph&, std::span<const Value> x, const Call&) {
                    return std::vector<Value>{x[0] + x[0]};
                  }};
-const Op kQuadruple{.name = "quadruple",
-                    .infer = infer_same,
-                    .decompose = [](Graph& graph, std::span<const Value> x, const Call&) {
-                      const Value once = graph.add1(kDouble, {x[0]});
-                      return std::vector<Value>{scan(graph, 1, {.carries = {once}}, [](ScanBody& body) {
-                                                  body.carry_out(0, body.graph().add1(kDouble, {body.carry(0)}));
-                                                }).carries[0]};
-                    }};
+const Op kQuadruple{
+    .name = "quadruple",
+    .infer = infer_same,
+    .decompose = [](Graph& graph, std::span<const Value> x, const Call&) {
+      const Value once = graph.add1(kDouble, {x[0]});
+      return std::vector<Value>{scan(graph, 1, {.carries = {once}}, [](ScanBody& body) {
+                                  body.carry_out(0, body.graph().add1(kDouble, {body.carry(0)}));
+                                }).carries[0]};
+    }};
 
 TEST(ExecutorPlan, CompositesWithoutKernelsAreDecomposed) {
   Graph graph;
