@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "formats/gguf.h"
 #include "models/config_reader.h"
 #include "models/families.h"
@@ -55,9 +56,11 @@ std::string read_activation(ConfigReader& reader) {
                        "supported are silu, gelu and gelu_pytorch_tanh");
 }
 
-ModelConfig read_hf_config(const std::filesystem::path& file) {
-  const nlohmann::json document = read_json_file(file);
-  ConfigReader reader(JsonObject(document, file.string()));
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view text, const std::string& name) {
+  const nlohmann::json document = parse_json(text, name);
+  ConfigReader reader(JsonObject(document, name));
   ModelConfig config;
   config.model_type = reader.get<std::string>("model_type");
   const Family* family = find_family(config.model_type);
@@ -88,7 +91,7 @@ ModelConfig read_hf_config(const std::filesystem::path& file) {
   const int64_t layers = reader.extent("num_hidden_layers");
   if (layers > 4096) reader.object().fail("num_hidden_layers", "is more than 4096");
   config.layers.resize(static_cast<size_t>(layers));
-  config.ropes = {resolve_rope(reader.rope(10000), config.head_dim, file.string())};
+  config.ropes = {resolve_rope(reader.rope(10000), config.head_dim, name)};
   reader.require_neutral("attention_dropout", 0.0);
   reader.require_neutral("quantization_config", nullptr);
   family->read(reader, config);
@@ -97,12 +100,14 @@ ModelConfig read_hf_config(const std::filesystem::path& file) {
   if (!bos.empty()) config.bos_token_id = bos[0];
   config.eos_token_ids = one_or_many(reader.object().find("eos_token_id"));
   for (const std::string& name : reader.unread()) {
-    config.notes.push_back(fmt::format("{}: field \"{}\" is not known to graft and is passed over",
-                                       file.string(), name));
+    config.notes.push_back(
+        fmt::format("{}: field \"{}\" is not known to graft and is passed over", name, name));
   }
-  validate(config, file.string());
+  validate(config, name);
   return config;
 }
+
+namespace {
 
 // GGUF files state scaling under <architecture>.rope.scaling.*, and llama3's as a tensor of
 // divisors.
@@ -211,7 +216,7 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
     throw Error("the folder has no config.json", path.string(),
                 "give a Hugging Face folder or a .gguf file");
   }
-  return read_hf_config(file);
+  return parse_model_config(read_text_file(file), file.string());
 }
 
 }  // namespace graft

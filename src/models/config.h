@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/attention.h"
@@ -76,6 +77,8 @@ struct ModelConfig {
 // a field that would change the result and is not supported, and for values that contradict each
 // other.
 ModelConfig read_model_config(const std::filesystem::path& path);
+// The text of a config.json; `name` stands for the path in errors.
+ModelConfig parse_model_config(std::string_view text, const std::string& name);
 
 bool is_gguf(const std::filesystem::path& path);  // by its ending
 

@@ -75,6 +75,11 @@ void require_positive(double value, const char* key, const std::string& where) {
 }  // namespace
 
 RopeConfig resolve_rope(const RopeParameters& p, int64_t dimensions, const std::string& where) {
+  constexpr int64_t kLargestHead =
+      1 << 16;  // far beyond any model; a table of hostile size is not made
+  if (dimensions > kLargestHead) {
+    throw Error(fmt::format("a head of {} elements is not believable", dimensions), where);
+  }
   if (dimensions <= 0 || dimensions % 2 != 0) {
     throw Error(fmt::format("rotary embedding needs an even head size, not {}", dimensions), where);
   }
