@@ -92,7 +92,8 @@ TEST(AdapterFile, InitialValues) {
   EXPECT_GT(largest, 0.99 * bound);
   EXPECT_NEAR(sum / n, 0, 4 * bound / std::sqrt(3 * n));
   EXPECT_NEAR(squares / n, bound * bound / 3, 0.05 * bound * bound / 3);
-  for (float v : initial_adapter_value(b, 7).span<float>()) EXPECT_EQ(v, 0);
+  const Tensor zero = initial_adapter_value(b, 7);
+  for (float v : zero.span<float>()) EXPECT_EQ(v, 0);
   const auto first = [&](uint64_t seed, const char* name) {
     VariableSpec named = a;
     named.name = name;
