@@ -229,7 +229,7 @@ TEST(ExecutorPrimitives, Reductions) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + to_string(shape) + to_string(axes));
       const Tensor x = is_float(dtype) ? random_floats(shape, 15, dtype)
                                        : random_integers(shape, 15, dtype, 0, 50);
-      check({x}, [&](Graph&, const std::vector<Value>& in) {
+      check({x}, [axes = axes](Graph&, const std::vector<Value>& in) {
         return std::vector<Value>{reduce_sum(in[0], axes), reduce_max(in[0], axes)};
       });
     }
