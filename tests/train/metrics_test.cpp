@@ -75,7 +75,9 @@ TEST(Process, MemoryIsMeasured) {
   ASSERT_GT(before, 0);
   std::vector<char> block(64 << 20, 1);
   EXPECT_GE(resident_bytes() - before + 0, 60 << 20) << block[0];
-  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+  // The kernel counts pages in batches: the two may differ by a few, and reading them takes some.
+  constexpr int64_t kSlack = 1 << 20;
+  EXPECT_GE(peak_resident_bytes() + kSlack, resident_bytes());
 }
 
 }  // namespace
