@@ -367,11 +367,11 @@ double GemmBound::head() const {
   return sum(*this, [](const ProductTime& p) { return p.rank == 0 ? p.seconds : 0; });
 }
 
-double GemmBound::seconds() const {
+double GemmBound::seconds_without_attention() const {
   return forward() + input_gradients() + factor_gradients() + head();
 }
 
-double GemmBound::flops() const {
+double GemmBound::flops_without_attention() const {
   return sum(*this, [](const ProductTime& p) {
     return p.flops() * (1 + (p.gradient ? 1 : 2) * p.low_rank_share());
   });

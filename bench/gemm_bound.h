@@ -49,10 +49,12 @@ struct GemmBound {
   double factor_gradients() const;
   double head() const;
   double attention() const { return attention_forward + attention_backward; }
-  double seconds() const;  // without attention's products
+  double seconds() const { return seconds_without_attention() + attention(); }
+  double seconds_without_attention() const;
 
-  double flops() const;  // of seconds()
-  double rate() const { return flops() / seconds(); }
+  double all_flops() const { return flops_without_attention() + attention_flops; }
+  double flops_without_attention() const;
+  double rate() const { return flops_without_attention() / seconds_without_attention(); }
 };
 
 // `shape` has one micro-batch; `state` carries an adapter on every linear layer. f32. The thread's

@@ -163,8 +163,9 @@ class TrainBench {
   double tokens_per_second() const { return kBatch * kLength / step_time(); }
   double processor_share() const { return busy_seconds_ / wall_seconds_ / threads_; }
   double share() const { return bound_.seconds() / step_time(); }
-  double share_with_attention() const {
-    return (bound_.seconds() + bound_.attention()) / step_time();
+  // Attention's products left out of the bound, not out of the step.
+  double share_without_attention() const {
+    return bound_.seconds_without_attention() / step_time();
   }
 
   // What an operation could take at best, or 0 where it has no product of its own.
@@ -209,14 +210,16 @@ void TrainBench::print_bound() const {
   }
   double base = 0;
   for (const ProductTime& p : bound_.products) base += p.seconds;
-  fmt::print("  base products {:.3f} s, low-rank products at their rate {:.3f} s: bound {:.3f} s\n",
-             base, bound_.seconds() - base, bound_.seconds());
-  fmt::print("  attention's products besides: {:.3f} s forward, {:.3f} s backward\n",
-             bound_.attention_forward, bound_.attention_backward);
+  const double rest = bound_.seconds_without_attention() - base;
+  fmt::print("  base products {:.3f} s + low-rank products at their rate {:.3f} s\n", base, rest);
+  fmt::print("  + attention's products {:.3f} s forward and {:.3f} s backward: bound {:.3f} s\n",
+             bound_.attention_forward, bound_.attention_backward, bound_.seconds());
   const double ratio = bound_.rate() / bound_.square_rate;
-  fmt::print("  rate {:.1f} GFLOP/s; best square product ({}, {}) {:.1f} GFLOP/s: {:.1f}%{}\n",
-             bound_.rate() / 1e9, bound_.square_size, bound_.square_way, bound_.square_rate / 1e9,
-             100 * ratio, ratio < 0.85 ? " (below 85%: see the rates above)" : "");
+  fmt::print(
+      "  rate without attention {:.1f} GFLOP/s; best square product ({}, {}) {:.1f} GFLOP/s: "
+      "{:.1f}%{}\n",
+      bound_.rate() / 1e9, bound_.square_size, bound_.square_way, bound_.square_rate / 1e9,
+      100 * ratio, ratio < 0.85 ? " (below 85%: see the rates above)" : "");
 }
 
 void TrainBench::print_operations() const {
@@ -267,15 +270,12 @@ void TrainBench::print() const {
              step_time(), step_seconds_.size(),
              *std::min_element(step_seconds_.begin(), step_seconds_.end()),
              *std::max_element(step_seconds_.begin(), step_seconds_.end()), tokens_per_second(),
-             bound_.flops() / step_time() / 1e9);
-  fmt::print(
-      "share of the bound: {:.1f}%; with attention's products counted in the bound {:.1f}%\n",
-      100 * share(), 100 * share_with_attention());
+             bound_.all_flops() / step_time() / 1e9);
+  fmt::print("share of the bound: {:.1f}%; with attention's products left out of it {:.1f}%\n",
+             100 * share(), 100 * share_without_attention());
   if (processor_share() < 0.95) {
     fmt::print(
-        "warning: this program had {:.0f}% of its processors' time; others ran too, and wall times "
-        "are "
-        "too long\n",
+        "warning: only {:.0f}% of the processors' time was to be had: wall times are too long\n",
         100 * processor_share());
   }
   print_operations();
@@ -313,8 +313,8 @@ nlohmann::ordered_json TrainBench::json() const {
           {"bound_seconds", bound_.seconds()},
           {"attention_bound_seconds", bound_.attention()},
           {"share_of_bound", share()},
-          {"share_of_bound_with_attention", share_with_attention()},
-          {"bound_flops", bound_.flops()},
+          {"share_of_bound_without_attention", share_without_attention()},
+          {"bound_flops", bound_.all_flops()},
           {"bound_flops_per_second", bound_.rate()},
           {"square_flops_per_second", bound_.square_rate},
           {"square_size", bound_.square_size},

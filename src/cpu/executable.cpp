@@ -1,6 +1,7 @@
 #include "cpu/executable.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,16 +18,20 @@ namespace graft::cpu {
 void Arena::Free::operator()(std::byte* p) const { std::free(p); }
 
 void Arena::reserve(size_t bytes) {
-  constexpr size_t kAlignment = 64;
   if (bytes <= size_) return;
+  // Large pages, where there is enough to fill some: fewer misses in translating addresses.
+  constexpr size_t kLargePage = size_t{2} << 20;
+  const bool large = bytes >= 8 * kLargePage;
+  const size_t alignment = large ? kLargePage : 64;
   data_.reset();  // before the new one is taken: the contents need not be kept
   size_ = 0;
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto* p = static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  auto* p = static_cast<std::byte*>(std::aligned_alloc(alignment, bytes));
   if (p == nullptr) {
     throw Error(fmt::format("{} MB for the values of a step are not to be had", bytes >> 20), "",
                 "make the batch or max_length smaller");
   }
+  if (large) madvise(p, bytes, MADV_HUGEPAGE);  // where it is refused, small pages do
   data_.reset(p);
   size_ = bytes;
 }

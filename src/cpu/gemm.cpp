@@ -95,11 +95,15 @@ void gemm(int64_t m, int64_t n, int64_t k, const MatrixRef& a, const MatrixRef& 
 }
 
 int64_t gemm_row_block(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kRows = 128;          // enough to amortise reading b
+  constexpr int64_t kBlocks = 8;                // enough to share out
+  constexpr int64_t kFewest = 32, kMost = 128;  // rows; to amortise reading b
+  constexpr int64_t kStep = 16;
   constexpr int64_t kProducts = 1 << 19;  // some ten microseconds: a call's own cost is then small
+  const int64_t share = ((m + kBlocks - 1) / kBlocks + kStep - 1) / kStep * kStep;
   const int64_t row = std::max<int64_t>(n * k, 1);
-  const int64_t blocks = std::max<int64_t>((kProducts + kRows * row - 1) / (kRows * row), 1);
-  return std::max<int64_t>(std::min(m, blocks * kRows), 1);
+  const int64_t worthwhile = ((kProducts + row - 1) / row + kStep - 1) / kStep * kStep;
+  const int64_t rows = std::max(std::clamp(share, kFewest, kMost), worthwhile);
+  return std::clamp<int64_t>(rows, 1, std::max<int64_t>(m, 1));
 }
 
 }  // namespace graft::cpu

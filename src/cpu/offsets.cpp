@@ -78,6 +78,28 @@ size_t place_in_order(const std::vector<Block>& blocks, const std::vector<size_t
   return total;
 }
 
+std::string label(const Node& node) {
+  return fmt::format("{}{}{}", node.op->name, node.scope.empty() ? "" : " ", node.scope);
+}
+
+// "%12 linear layers/mlp"; for what a scan keeps of its iterations, also the node of its body.
+std::string describe(const Variable& variable) {
+  const Node& node = *variable.node;
+  std::string text = fmt::format("%{} {}", variable.value, label(node));
+  if (node.op != &kScan) return text;
+  const ScanLayout s = ScanLayout::of(node);
+  const auto result = std::find(node.results.begin(), node.results.end(), variable.value);
+  int64_t output = result - node.results.begin();
+  const int64_t list = output - s.carries - s.stacked_out;
+  if (list >= 0) output = s.carries + s.stacked_out + list / s.length;
+  const Graph& body = *node.bodies[0];
+  const ValueId value = body.outputs()[static_cast<size_t>(output)].value;
+  const int maker = body.defining_node(value);
+  return fmt::format("{}: {}", text,
+                     maker < 0 ? body.inputs()[static_cast<size_t>(body.input_index(value))].name
+                               : label(body.nodes()[static_cast<size_t>(maker)]));
+}
+
 void list_largest(Plan& plan, std::vector<Block> blocks) {
   constexpr size_t kListed = 10;
   std::stable_sort(blocks.begin(), blocks.end(),
@@ -88,8 +110,7 @@ void list_largest(Plan& plan, std::vector<Block> blocks) {
     for (VariableId v : place.members) {
       const Variable& variable = plan.variable(v);
       if (variable.node == nullptr) continue;
-      name = fmt::format("%{} {}{}{}", variable.value, variable.node->op->name,
-                         variable.node->scope.empty() ? "" : " ", variable.node->scope);
+      name = describe(variable);
       break;
     }
     plan.memory.largest.push_back({std::move(name), place.bytes});

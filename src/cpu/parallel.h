@@ -32,7 +32,7 @@ void parallel_for(int threads, int64_t units, const F& f) {
 // may serve the next. How long the runs are depends on the team.
 template <typename F>
 void parallel_runs(int threads, int64_t units, const F& f) {
-  constexpr int64_t kRunsPerThread = 4;
+  constexpr int64_t kRunsPerThread = 2;
   const int64_t run = std::max<int64_t>(1, units / (int64_t{threads} * kRunsPerThread));
   parallel_for(threads, ceil_divide(units, run),
                [&](int64_t i, int thread) { f(i * run, std::min(units, (i + 1) * run), thread); });

@@ -4,6 +4,7 @@
 
 #include "cpu/lower.h"
 #include "cpu/plan.h"
+#include "cpu/schedule.h"
 
 namespace graft::cpu {
 namespace {
@@ -223,7 +224,7 @@ void print_block(const Program& program, int index, const std::string& indent, s
 
 Program make_program(const Graph& graph, int threads) {
   Program program;
-  program.graph = lower(graph);
+  program.graph = schedule(*lower(graph));
   Plan plan = make_plan(*program.graph, threads);
   Emitter(plan, program).run();
   program.literals = std::move(plan.literals);

@@ -115,14 +115,16 @@ void with_word(DType dtype, F f) {
   }
 }
 
-// Elements that one thread takes at a time; less than two are not worth a team.
+// Elements that one thread takes at a time, and how many operations are worth waking a team for.
 inline constexpr int64_t kPart = 1 << 14;
+inline constexpr int64_t kTeamWork = 1 << 16;
 
-// f(begin, end) over parts of [0, n) whose bounds depend on n alone.
+// f(begin, end) over parts of [0, n) whose bounds depend on n alone; each of the n costs about
+// `cost` operations.
 template <typename F>
-void parallel_parts(int64_t n, int threads, F f, int64_t part = kPart) {
+void parallel_parts(int64_t n, int threads, F f, int64_t part = kPart, int64_t cost = 1) {
   const int64_t parts = (n + part - 1) / part;
-  if (parts <= 1 || threads <= 1) {
+  if (parts <= 1 || threads <= 1 || n * cost < kTeamWork) {
     for (int64_t p = 0; p < parts; ++p) f(p * part, std::min(n, (p + 1) * part));
     return;
   }
@@ -130,16 +132,16 @@ void parallel_parts(int64_t n, int threads, F f, int64_t part = kPart) {
   for (int64_t p = 0; p < parts; ++p) f(p * part, std::min(n, (p + 1) * part));
 }
 
-// f(i) for i in [0, n), where each costs about `cost` element operations.
+// f(i) for i in [0, n), where each costs about `cost` operations.
 template <typename F>
 void parallel_rows(int64_t n, int64_t cost, int threads, F f) {
-  const int64_t part = std::max<int64_t>(1, kPart / std::max<int64_t>(1, cost));
+  cost = std::max<int64_t>(1, cost);
   parallel_parts(
       n, threads,
       [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) f(i);
       },
-      part);
+      std::max<int64_t>(1, kPart / cost), cost);
 }
 
 }  // namespace graft::cpu

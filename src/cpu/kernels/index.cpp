@@ -72,7 +72,7 @@ void scatter_add(const KernelCall& call) {
   parallel_parts(
       width, call.threads,
       [&](int64_t begin, int64_t end) { scatter_columns<E, Computed>(call, sums, begin, end); },
-      kColumns);
+      kColumns, call.in[1].elements());
   if (!kNarrow) return;
   parallel_parts(n, call.threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) E::store(stored + i, sums[i]);

@@ -59,6 +59,18 @@ HWY_INLINE void store(D d, hn::Vec<D> v, float* p, Whole = {}) {
   hn::StoreU(v, d, p);
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// These mask in hardware and touch nothing outside the part.
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* p, First part) {
+  return hn::MaskedLoad(hn::FirstN(d, part.count), d, p);
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, float* p, First part) {
+  hn::BlendedStore(v, hn::FirstN(d, part.count), d, p);
+}
+#endif
+
 // The bits of v as bf16, in 32-bit lanes: rounded to nearest, ties to even; a NaN stays one (as
 // f32_to_bf16 of base/dtype.h).
 template <class D>
