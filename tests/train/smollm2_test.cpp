@@ -9,7 +9,10 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/random.h"
 #include "formats/safetensors.h"
+#include "ir/passes.h"
+#include "ir/primitives.h"
 #include "support/golden.h"
 #include "support/models.h"
 #include "support/shared.h"
@@ -17,6 +20,7 @@
 #include "train/decoder.h"
 #include "train/recipe.h"
 #include "train/scorer.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 namespace graft {
@@ -102,6 +106,87 @@ void write_rows(const SafetensorsFile& batches, int steps, const fs::path& file)
     }
   }
   write_file_atomically(file, text.str());
+}
+
+struct LayerStyle {
+  std::string remat;
+  bool scan_layers;
+  int threads;
+};
+
+// The adapter's file and the losses after two steps on rows of random tokens.
+std::string trained_bytes(const fs::path& model, const LayerStyle& style) {
+  const testing::TemporaryFolder run;
+  std::ostringstream rows;
+  for (int row = 0; row < 8; ++row) {
+    Philox random(3, static_cast<uint32_t>(row));
+    json ids = json::array();
+    for (int t = 0; t < 60; ++t) ids.push_back(random.below(49152));
+    rows << json{{"input_ids", ids}, {"labels", ids}}.dump() << "\n";
+  }
+  write_file_atomically(run / "train.jsonl", rows.str());
+  const std::vector<std::string> settings{
+      "model=" + model.string(),
+      "output_dir=" + (run / "out").string(),
+      "data.train=" + (run / "train.jsonl").string(),
+      "data.max_length=64",
+      "lora.target_modules=all-linear",
+      "training.learning_rate=1e-3",
+      "training.max_steps=2",
+      "training.per_device_batch_size=2",
+      "training.gradient_accumulation_steps=2",
+      "training.remat=" + style.remat,
+      fmt::format("scan_layers={}", style.scan_layers),
+      fmt::format("compute.threads={}", style.threads),
+      "compute.dtype=f32",
+  };
+  run_training(parse_recipe("", "test", settings));
+  std::string bytes = read_text_file(run / "out/adapter/adapter_model.safetensors");
+  std::ifstream metrics(run / "out/metrics.jsonl");
+  for (std::string text; std::getline(metrics, text);) {
+    const json line = json::parse(text);
+    bytes += line.at("loss").dump() + " " + line.at("grad_norm").dump() + "\n";
+  }
+  return bytes;
+}
+
+TEST(RealSmolLM2, TheSameBitsHoweverItIsRun) {
+  SMOLLM2_OR_SKIP(model);
+  const std::string reference = trained_bytes(model, {"minimal", true, 2});
+  for (const LayerStyle& style :
+       {LayerStyle{"minimal", true, 1}, LayerStyle{"minimal", false, 2},
+        LayerStyle{"none", true, 2}, LayerStyle{"full", true, 2}, LayerStyle{"full", false, 1}}) {
+    EXPECT_TRUE(trained_bytes(model, style) == reference)
+        << style.remat << (style.scan_layers ? " scanned " : " unrolled ") << style.threads;
+  }
+}
+
+// What another executor has to know is the table of docs/ir.md, which DocumentTest holds to
+// primitives(); shapes are static by construction, and there is no operation that calls the host.
+TEST(RealSmolLM2, TheWholeStepIsMadeOfDocumentedPrimitives) {
+  SMOLLM2_OR_SKIP(model);
+  ModelState state = load_model_state(model, DType::kBF16);
+  AdapterConfig config;
+  config.lora_dropout = 0.1;
+  config.target_modules.expression = "all-linear";
+  attach_adapter(state, config, 1);
+  StepOptions options;
+  options.config = &state.config;
+  options.dtype = DType::kBF16;
+  options.lora = state.adapter.sites;
+  options.parameters = state.parameters;
+  options.adapters = state.adapter.variables;
+  for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
+  std::sort(options.trained.begin(), options.trained.end());
+  options.statistics = true;
+  const auto step = decompose(*build_train_step(options, {2, 4, 256, 1024}));
+  const auto documented = primitives();
+  const std::vector<const Op*> used = operations(*step);
+  EXPECT_GT(used.size(), 20U);
+  for (const Op* op : used) {
+    EXPECT_TRUE(std::find(documented.begin(), documented.end(), op) != documented.end())
+        << op->name;
+  }
 }
 
 TEST(RealSmolLM2, LoraCurve) {
