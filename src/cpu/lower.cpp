@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cpu/kernel.h"
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 #include "ir/scan.h"
 
@@ -123,7 +124,7 @@ bool keeps_order(const Shape& shape, const std::vector<int64_t>& permutation) {
 std::unique_ptr<Graph> lower(const Graph& graph) { return Lowering().run(graph); }
 
 bool is_view(const Graph& graph, const Node& node) {
-  if (node.op == &kReshape) return true;
+  if (node.op == &kReshape || node.op == &kLogicalAxes) return true;
   if (node.op == &kConcatenate) return node.operands.size() == 1;
   const bool candidate = node.op == &kBroadcastInDim || node.op == &kTranspose ||
                          node.op == &kSlice || node.op == &kPad || node.op == &kConvert;

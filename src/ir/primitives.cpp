@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/autodiff.h"
+#include "ir/logical_axes.h"
 #include "ir/passes.h"
 #include "ir/scan.h"
 #include "ir/shape_rules.h"
@@ -144,7 +145,7 @@ std::span<const Op* const> primitives() {
       &kMul, &kDiv, &kMax, &kMin, &kPow, &kAnd, &kOr, &kXor, &kShiftLeft, &kShiftRight, &kCompare,
       &kSelect, &kBroadcastInDim, &kReshape, &kTranspose, &kSlice, &kPad, &kConcatenate,
       &kDynamicSlice, &kDynamicUpdateSlice, &kReduceSum, &kReduceMax, &kDotGeneral, &kGather,
-      &kScatterAdd, &kTopK, &kScan, &kCase};
+      &kScatterAdd, &kTopK, &kLogicalAxes, &kScan, &kCase};
   // clang-format on
   return kAll;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 #include "ir/reference_kernel.h"
 
@@ -119,6 +120,7 @@ void dynamic_update_slice(const KernelCall& call) {
 void add_shape_kernels(KernelTable& table) {
   table[&kBroadcastInDim] = broadcast_in_dim;
   table[&kReshape] = reshape;
+  table[&kLogicalAxes] = reshape;
   table[&kTranspose] = transpose;
   table[&kSlice] = slice;
   table[&kPad] = pad;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "ir/autodiff.h"
+#include "ir/logical_axes.h"
 #include "ir/passes.h"
 #include "ir/primitives.h"
 #include "ir/scan.h"
@@ -25,7 +26,7 @@ size_t index(int i) { return static_cast<size_t>(i); }
 // Values that cost nothing to make again from what they are made of.
 bool is_view(const Op* op) {
   return op == &kConstant || op == &kSplat || op == &kIota || op == &kReshape ||
-         op == &kBroadcastInDim;
+         op == &kBroadcastInDim || op == &kLogicalAxes;
 }
 
 class ScanGradient {

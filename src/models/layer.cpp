@@ -1,5 +1,6 @@
 #include "models/layer.h"
 
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
@@ -32,8 +33,14 @@ Value apply_norm(const LayerContext& c, const std::string& name, Value x) {
   return rms_norm(x, convert(c.get(name + ".weight"), c.options.dtype), options);
 }
 
-Value split_heads(Value x, int64_t heads) {
-  return reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads});
+// x: [B, S, width of all heads]; result [B, S, heads, head_dim]
+Value split_heads(Value x, int64_t heads, const char* axis) {
+  const Value split = reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads});
+  return with_logical_axes(split, {"activation_batch", "activation_length", axis, ""});
+}
+
+Value with_width(Value x, const char* axis) {
+  return with_logical_axes(x, {"activation_batch", "activation_length", axis});
 }
 
 struct AttentionOutput {
@@ -43,9 +50,12 @@ struct AttentionOutput {
 // x: [B, S, hidden], normalised
 AttentionOutput attention_block(const LayerContext& c, Value x) {
   const ModelConfig& config = c.config;
-  Value q = split_heads(apply_linear(c, "self_attn.q_proj", x), config.num_attention_heads);
-  Value k = split_heads(apply_linear(c, "self_attn.k_proj", x), config.num_key_value_heads);
-  Value v = split_heads(apply_linear(c, "self_attn.v_proj", x), config.num_key_value_heads);
+  Value q = split_heads(apply_linear(c, "self_attn.q_proj", x), config.num_attention_heads,
+                        "activation_heads");
+  Value k = split_heads(apply_linear(c, "self_attn.k_proj", x), config.num_key_value_heads,
+                        "activation_kv_heads");
+  Value v = split_heads(apply_linear(c, "self_attn.v_proj", x), config.num_key_value_heads,
+                        "activation_kv_heads");
   if (config.qk_norm == QkNorm::kPerHead) {
     q = apply_norm(c, "self_attn.q_norm", q);
     k = apply_norm(c, "self_attn.k_norm", k);
@@ -66,7 +76,8 @@ AttentionOutput attention_block(const LayerContext& c, Value x) {
   }
   const AttentionResult a =
       attention(q, k, v, mask, {config.attention_scale, config.attention_softcap});
-  const Value joined = reshape(a.out, {x.dim(0), x.dim(1), config.query_width()});
+  const Value joined =
+      with_width(reshape(a.out, {x.dim(0), x.dim(1), config.query_width()}), "activation_heads");
   result.out = apply_linear(c, "self_attn.o_proj", joined);
   result.max_logit = a.max_logit;
   return result;
@@ -75,15 +86,17 @@ AttentionOutput attention_block(const LayerContext& c, Value x) {
 Value mlp_block(const LayerContext& c, Value x) {
   const Value gate = apply_linear(c, "mlp.gate_proj", x);
   const Value up = apply_linear(c, "mlp.up_proj", x);
-  return apply_linear(c, "mlp.down_proj", gated_activation(gate, up, c.config.activation));
+  const Value product = gated_activation(gate, up, c.config.activation);
+  return apply_linear(c, "mlp.down_proj", with_width(product, "activation_mlp"));
 }
 
 }  // namespace
 
 LayerOutput decoder_layer(const LayerContext& c, Value x) {
   const AttentionOutput a = attention_block(c, apply_norm(c, "input_layernorm", x));
-  x = x + a.out;
+  x = with_width(x + a.out, "activation_embed");
   x = x + mlp_block(c, apply_norm(c, "post_attention_layernorm", x));
+  x = with_width(x, "activation_embed");
   return {x, a.max_logit, a.cache_key, a.cache_value};
 }
 

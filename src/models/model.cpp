@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 #include "models/layer.h"
 #include "models/layout.h"
@@ -51,6 +52,7 @@ class Forward {
     }
     Value x = embedding(variable_(kEmbeddingName), tokens_.ids, options_.dtype);
     if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
+    x = with_logical_axes(x, {"activation_batch", "activation_length", "activation_embed"});
     const int64_t layers = static_cast<int64_t>(config_.layers.size());
     for (int64_t first = 0, last = 0; first < layers; first = last) {
       const std::string structure = layer_structure(first);

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "ir/logical_axes.h"
 #include "ir/passes.h"
 #include "ir/primitives.h"
 #include "ir/scan.h"
@@ -157,7 +158,8 @@ class StepBuilder {
     if (forward_result != nullptr) *forward_result = result;
     const auto scope = graph.scope("head");
     const Value rows = reshape(result.hidden, {-1, options_.config->hidden_size});
-    const Value selected = gather(rows, batch.target_positions);
+    const Value selected = with_logical_axes(gather(rows, batch.target_positions),
+                                             {"activation_batch", "activation_embed"});
     const Value head = convert(lookup(head_name(*options_.config)), options_.dtype);
     return cross_entropy(selected, head, batch.targets, batch.weights,
                          options_.config->final_softcap);

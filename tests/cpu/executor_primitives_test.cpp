@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "cpu/executor_harness.h"
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 
 namespace graft::cpu {
@@ -196,6 +197,7 @@ TEST(ExecutorPrimitives, MovingElements) {
           pad(x, -1, 0, 1),
           concatenate(std::vector<Value>{x, slice(x, 1, 0, 2), x}, 1),
           concatenate(std::vector<Value>{x}, 0),
+          with_logical_axes(x, {"activation_batch", "activation_length", "activation_embed"}),
           concatenate(std::vector<Value>{x, x}, 2),
           broadcast_in_dim(slice(x, 1, 0, 1), {4, 3, 5}, {0, 1, 2}),
           broadcast_in_dim(reshape(slice(x, 0, 0, 1), {6, 5}), {6, 2, 5}, {0, 2})};

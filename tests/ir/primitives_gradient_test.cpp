@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "ir/logical_axes.h"
 #include "ir/primitives.h"
 #include "ir/scan.h"
 #include "support/gradient_check.h"
@@ -125,6 +126,7 @@ TEST(PrimitiveGradient, BroadcastAndScalars) {
 TEST(PrimitiveGradient, ReshapeAndTranspose) {
   check_shape_op({2, 6}, [](Value x) { return reshape(x, {3, -1}); });
   check_shape_op({1}, [](Value x) { return reshape(x, {}); });
+  check_shape_op({2, 3}, [](Value x) { return with_logical_axes(x, {"activation_batch", ""}); });
   check_shape_op({2, 3, 4}, [](Value x) { return transpose(x, {2, 0, 1}); });
   check_shape_op({2, 3}, [](Value x) { return transpose(x, {1, 0}); });
 }

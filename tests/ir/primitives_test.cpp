@@ -1,6 +1,7 @@
 // What each primitive computes, on values worked out by hand, and what its shape rule refuses.
 
 #include "ir/primitives.h"
+#include "ir/logical_axes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -220,7 +221,8 @@ TEST(Primitive, Shapes) {
                   strided,
                   padded,
                   concatenate(Values{x, x * 10}, 1),
-                  concatenate(Values{x, x * 10}, 0)};
+                  concatenate(Values{x, x * 10}, 0),
+                  with_logical_axes(x, {"activation_batch", ""})};
   });
   EXPECT_THAT(list<float>(out[0]), ElementsAre(0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5));
   EXPECT_THAT(list<float>(out[1]), ElementsAre(3, 4, 5, 3, 4, 5));
@@ -232,6 +234,7 @@ TEST(Primitive, Shapes) {
   EXPECT_THAT(list<float>(out[6]), ElementsAre(9, 9, 9, 9, 0, 1, 2, 9, 3, 4, 5, 9));
   EXPECT_THAT(list<float>(out[7]), ElementsAre(0, 1, 2, 0, 10, 20, 3, 4, 5, 30, 40, 50));
   EXPECT_THAT(list<float>(out[8]), ElementsAre(0, 1, 2, 3, 4, 5, 0, 10, 20, 30, 40, 50));
+  EXPECT_THAT(list<float>(out[9]), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST(Primitive, TransposesOfThreeAxes) {
