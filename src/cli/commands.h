@@ -33,6 +33,7 @@ void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

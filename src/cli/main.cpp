@@ -97,6 +97,7 @@ std::vector<std::string> split_empty_values(int argc, char** argv) {
 void add_commands(CLI::App& app) {
   using namespace graft;
   add_train_command(app);
+  add_plan_command(app);
   add_data_command(app);
   add_eval_command(app);
   add_generate_command(app);

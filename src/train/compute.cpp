@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "cpu/kernel.h"
+#include "formats/json.h"
 #include "models/layout.h"
 #include "models/weights.h"
 
@@ -23,7 +25,22 @@ bool multiplies_bf16() {
   return isa == "avx512_bf16" || isa == "amx";
 }
 
+bool has_weights(const std::filesystem::path& model) {
+  return is_gguf(model) || std::filesystem::exists(model / "model.safetensors") ||
+         std::filesystem::exists(model / "model.safetensors.index.json");
+}
+
+// What config.json says of its weights: transformers wrote torch_dtype, and now writes dtype.
+bool configured_in_bf16(const std::filesystem::path& model) {
+  const nlohmann::json config = read_json_file(model / "config.json");
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (config.contains(key) && config[key].is_string()) return config[key] == "bfloat16";
+  }
+  return false;
+}
+
 bool stored_in_bf16(const std::filesystem::path& model) {
+  if (!has_weights(model)) return configured_in_bf16(model);
   const ModelConfig config = read_model_config(model);
   for (const VariableSpec& v : BaseWeights::open(model, config).parameters()) {
     if (v.name.ends_with("_proj.weight") && v.dtype != DType::kBF16) return false;
@@ -55,6 +72,22 @@ Compute choose_compute(const ComputeOptions& options, const std::filesystem::pat
         compute.dtype = DType::kBF16;
         compute.reason = fmt::format("bf16: the weights are, and this machine has {}", isa);
       }
+  }
+  return compute;
+}
+
+Compute choose_accelerator_compute(const ComputeOptions& options,
+                                   const std::filesystem::path& model) {
+  Compute compute;
+  compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+  if (options.dtype != ComputeDType::kAuto) {
+    if (options.dtype == ComputeDType::kBF16) compute.dtype = DType::kBF16;
+    compute.reason = fmt::format("{} as asked for", dtype_name(compute.dtype));
+  } else if (stored_in_bf16(model)) {
+    compute.dtype = DType::kBF16;
+    compute.reason = "bf16: the weights are";
+  } else {
+    compute.reason = "f32: the weights are not stored in bf16";
   }
   return compute;
 }

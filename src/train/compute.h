@@ -19,4 +19,9 @@ struct Compute {
 // process may use.
 Compute choose_compute(const ComputeOptions& options, const std::filesystem::path& model);
 
+// The same for a device that multiplies bf16 natively. Of a folder without weights, the type that
+// its config.json names decides.
+Compute choose_accelerator_compute(const ComputeOptions& options,
+                                   const std::filesystem::path& model);
+
 }  // namespace graft

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -13,6 +12,7 @@
 #include "train/data_audit.h"
 #include "train/flops.h"
 #include "train/process.h"
+#include "train/trained.h"
 
 namespace graft {
 namespace {
@@ -32,6 +32,7 @@ class Preparation {
 
   std::unique_ptr<PreparedRun> execute() {
     resolve_recipe(run_->recipe, today());
+    refuse_mesh();
     run_->output = run_->recipe.output_dir;
     run_->compute = choose_compute(run_->recipe.compute, run_->recipe.model);
     load_model();
@@ -52,6 +53,15 @@ class Preparation {
  private:
   bool full() const { return run_->full(); }
 
+  // The native executor is one device.
+  void refuse_mesh() const {
+    for (const auto& [axis, size] : run_->recipe.mesh) {
+      if (size <= 1) continue;
+      throw Error(fmt::format("mesh.{} is {}, and the native executor is one device", axis, size),
+                  run_->recipe.where("mesh"), "leave the mesh out, or set compute.executor");
+    }
+  }
+
   void load_model() {
     // Trained weights are kept in f32; a frozen base in what is computed with.
     run_->state = load_model_state(run_->recipe.model, full() ? DType::kF32 : run_->compute.dtype);
@@ -60,7 +70,7 @@ class Preparation {
     run_->audit.add("compute", AuditStatus::kOk,
                     fmt::format("{}, {} threads", run_->compute.reason, run_->compute.threads));
     if (full()) {
-      choose_trained_parameters();
+      choose_trained();
     } else {
       attach();
       for (const VariableSpec& v : run_->state.adapter.variables) run_->trained.push_back(v.name);
@@ -77,28 +87,19 @@ class Preparation {
   }
 
   // method full: the parameters that training.trainable names, or all. Each is made writable.
-  void choose_trained_parameters() {
-    std::vector<std::regex> patterns;
-    std::vector<bool> matched(run_->recipe.training.trainable.size(), false);
-    for (const std::string& text : run_->recipe.training.trainable) patterns.emplace_back(text);
-    for (const VariableSpec& v : run_->state.parameters) {
-      bool trained = patterns.empty();
-      for (size_t i = 0; i < patterns.size(); ++i) {
-        if (!std::regex_search(v.name, patterns[i])) continue;
-        matched[i] = trained = true;
-      }
-      if (!trained) continue;
-      run_->trained.push_back(v.name);
-      run_->state.tensors[v.name] = run_->state.tensors.at(v.name).clone();
-      const bool is_matrix = v.shape.size() > 1;
-      if (!run_->recipe.training.decay_all && !is_matrix) run_->no_decay.push_back(v.name);
+  void choose_trained() {
+    TrainedParameters chosen =
+        choose_trained_parameters(run_->recipe.training, run_->state.parameters);
+    run_->trained = std::move(chosen.trained);
+    run_->no_decay = std::move(chosen.no_decay);
+    for (const std::string& name : run_->trained) {
+      run_->state.tensors[name] = run_->state.tensors.at(name).clone();
     }
-    for (size_t i = 0; i < matched.size(); ++i) {
-      if (matched[i]) continue;
+    for (const std::string& pattern : chosen.unmatched) {
       run_->audit.add(
           "trainable", AuditStatus::kRefused,
           fmt::format("\"{}\" in training.trainable matches no parameter; graft inspect lists them",
-                      run_->recipe.training.trainable[i]));
+                      pattern));
     }
   }
 
@@ -214,20 +215,13 @@ class Preparation {
     std::filesystem::remove_all(rehearsal, ignored);
   }
 
-  StepOptions step_options() const {
-    StepOptions options;
-    options.config = &run_->state.config;
-    options.dtype = run_->compute.dtype;
+  StepOptions options_of_step() const {
+    StepOptions options = step_options(run_->recipe, run_->state.config, run_->compute.dtype);
     options.lora = run_->state.adapter.sites;
     options.parameters = run_->state.parameters;
     options.adapters = run_->state.adapter.variables;
     options.trained = run_->trained;
     options.no_decay = run_->no_decay;
-    const TrainingOptions& t = run_->recipe.training;
-    options.adamw = {t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay};
-    options.max_grad_norm = t.max_grad_norm;
-    options.remat = t.remat;
-    options.scan_layers = run_->recipe.scan_layers;
     return options;
   }
 
@@ -237,7 +231,7 @@ class Preparation {
     BatchStream ahead(run_->train_data.examples, run_->batches);
     for (int64_t i = 0; i < std::min(run_->total_steps, kShapeHorizon); ++i)
       ++shapes[shape_of(ahead.next())];
-    run_->runner.emplace(step_options(), run_->state.tensors, run_->compute.threads);
+    run_->runner.emplace(options_of_step(), run_->state.tensors, run_->compute.threads);
     // The largest first: its plan is the run's.
     std::vector<std::pair<BatchShape, int64_t>> order(shapes.begin(), shapes.end());
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

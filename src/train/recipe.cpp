@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "sharding/mesh.h"
 #include "train/recipe_keys.h"
 #include "train/yaml_document.h"
 
@@ -121,6 +122,25 @@ void check_together(const Recipe& recipe) {
   }
 }
 
+// Names and sizes; how many devices there are is not known here.
+void check_mesh(const Recipe& recipe) {
+  try {
+    MeshAxes axes = recipe.mesh;
+    int open = 0;
+    for (auto& axis : axes) {
+      if (axis.second != -1) continue;
+      axis.second = 1;
+      ++open;
+    }
+    if (open > 1) {
+      throw Error("two axes have the size -1", "", "only one can take the rest of the devices");
+    }
+    refuse_unsupported_axes(Mesh(std::move(axes)));
+  } catch (const Error& e) {
+    throw Error(fmt::format("mesh: {}", e.problem()), recipe.where("mesh"), e.remedy());
+  }
+}
+
 // Keys without meaning under the other keys are not written: reading them back would be refused.
 bool applies(const Recipe& recipe, std::string_view name) {
   const bool full = recipe.training.method == TrainingMethod::kFull;
@@ -137,6 +157,12 @@ Recipe::Recipe() {
   lora.target_modules.expression = "all-linear";
 }
 
+AxisRules axis_rules(const Recipe& recipe) {
+  AxisRules local;
+  for (const auto& [logical, mesh_axes] : recipe.axis_rules) local.push_back({logical, mesh_axes});
+  return combine(std::move(local), default_axis_rules());
+}
+
 std::string Recipe::where(std::string_view key) const {
   const auto found = origins.find(std::string(key));
   return found == origins.end() ? fmt::format("recipe (default of {})", key) : found->second;
@@ -149,6 +175,7 @@ Recipe parse_recipe(std::string_view text, const std::string& name,
   Recipe recipe;
   apply_settings(settings, recipe);
   check_together(recipe);
+  check_mesh(recipe);
   return recipe;
 }
 

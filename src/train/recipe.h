@@ -27,6 +27,7 @@
 #include "data/options.h"
 #include "formats/peft.h"
 #include "ir/autodiff.h"
+#include "sharding/rules.h"
 
 namespace graft {
 
@@ -78,6 +79,8 @@ struct Recipe {
   TrainingOptions training;
   ComputeOptions compute;
   bool scan_layers = true;
+  PatternList<int64_t> mesh;                         // axis to size, -1: the rest
+  PatternList<std::vector<std::string>> axis_rules;  // logical_axis_rules: before the defaults
 
   Recipe();
 
@@ -109,5 +112,8 @@ struct RecipeKeyInfo {
   std::string help;
 };
 std::vector<RecipeKeyInfo> recipe_key_table();
+
+// logical_axis_rules as rules, before the default ones.
+AxisRules axis_rules(const Recipe& recipe);
 
 }  // namespace graft

@@ -29,6 +29,13 @@ std::vector<RecipeKey> top_rows() {
       row("output_dir", GRAFT_PLACE(output_dir), path, "the folder that the run writes"),
       row("scan_layers", GRAFT_PLACE(scan_layers), Rule<bool>{"true or false"},
           "run the layers as one loop; false unrolls them (same bits, longer set-up)"),
+      row("mesh", GRAFT_PLACE(mesh),
+          Rule<int64_t>{"mapping to sizes, -1 once for the rest",
+                        [](const int64_t& x) { return x >= -1 && x != 0; }},
+          "the devices by axis: data, fsdp, tensor; {}: one device"),
+      row("logical_axis_rules", GRAFT_PLACE(axis_rules),
+          Rule<std::vector<std::string>>{"mapping to lists of mesh axes"},
+          "which mesh axes split a logical axis, before the default rules; []: none"),
   };
 }
 
