@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/packed.h"
 
 namespace graft {
 namespace {
@@ -46,13 +47,6 @@ constexpr std::array kTypes = {
     GgmlTypeInfo{GgmlType::kMXFP4, "MXFP4", 32, 17, true},
     GgmlTypeInfo{GgmlType::kNVFP4, "NVFP4", 64, 36, false},
 };
-
-// The sixteen levels of the non-linear 4-bit formats, and of MXFP4 (E2M1, doubled to whole
-// numbers).
-constexpr std::array<int8_t, 16> kNonLinearLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                     1,    13,   25,  38,  53,  69,  89,  113};
-constexpr std::array<int8_t, 16> kMxfp4Levels = {0, 1,  2,  3,  4,  6,  8,  12,
-                                                 0, -1, -2, -3, -4, -6, -8, -12};
 
 float half_at(const uint8_t* bytes) {
   uint16_t bits;

@@ -8,7 +8,13 @@ namespace {
 std::vector<Type> infer_embedding(const Call& call) {
   const OperandCheck check(kEmbedding, call);
   check.count(2);
-  const Type& table = check.array(0, "table", 2);
+  const auto layout = packed_layout(call.attributes);
+  if (layout) {
+    check.is(0, "table", DType::kU8, layout->stored_shape());
+  } else {
+    check.array(0, "table", 2);
+  }
+  const Type table = weight_type(call.operands[0], call.attributes);
   const Type& ids = call.operands[1];
   check.is(1, "ids", DType::kS32, ids.shape);
   const DType dtype = call.attributes.dtype("dtype");
@@ -19,11 +25,23 @@ std::vector<Type> infer_embedding(const Call& call) {
 }
 
 std::vector<Value> decompose_embedding(Graph&, std::span<const Value> operands, const Call& call) {
-  return {convert(gather(operands[0], operands[1]), call.attributes.dtype("dtype"))};
+  const DType dtype = call.attributes.dtype("dtype");
+  if (const auto layout = packed_layout(call.attributes)) {
+    if (!layout->by_rows()) return {gather(unpack(*layout, operands[0], dtype), operands[1])};
+    // The rows asked for alone, expanded as a matrix of their own.
+    const Value rows = gather(operands[0], operands[1]);
+    PackedLayout few = *layout;
+    few.rows = operands[1].type().elements();
+    Shape shape = operands[1].shape();
+    shape.push_back(layout->columns);
+    return {reshape(unpack(few, reshape(rows, few.stored_shape()), dtype), shape)};
+  }
+  return {convert(gather(operands[0], operands[1]), dtype)};
 }
 
 void embedding_gradient(GradientContext& context) {
   if (!context.needs(0)) return;
+  if (packed_layout(context.attributes())) refuse_gradient(context, 0, "a packed table");
   context.set(0, context.graph().add1(kEmbeddingGrad, {context.cotangent(0), context.operand(1)},
                                       {{"rows", context.operand(0).dim(0)}}));
 }
@@ -58,8 +76,10 @@ const Op kEmbedding{.name = "embedding",
 const Op kEmbeddingGrad{
     .name = "embedding_grad", .infer = infer_embedding_grad, .decompose = decompose_embedding_grad};
 
-Value embedding(Value table, Value ids, DType dtype) {
-  return table.graph().add1(kEmbedding, {table, ids}, {{"dtype", dtype}});
+Value embedding(const Weight& table, Value ids, DType dtype) {
+  Attributes attributes{{"dtype", dtype}};
+  set_packed(attributes, table);
+  return ids.graph().add1(kEmbedding, {table.value, ids}, std::move(attributes));
 }
 
 }  // namespace graft

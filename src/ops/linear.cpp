@@ -47,7 +47,11 @@ int64_t check_lora(const OperandCheck& check, int first, const Type& weight, DTy
   return rank;
 }
 
-const Type& check_weight(const OperandCheck& check, const Type& x) {
+Type check_weight(const OperandCheck& check, const Call& call, const Type& x) {
+  if (const auto layout = packed_layout(call.attributes)) {
+    check.is(1, "W", DType::kU8, layout->stored_shape());
+    return {compute_dtype(x.dtype), {layout->rows, layout->columns}};
+  }
   const Type& weight = check.array(1, "W", 2);
   check.same_precision_class(x, weight);
   return weight;
@@ -59,7 +63,7 @@ std::vector<Type> infer_linear(const Call& call) {
   check.that(at.lora_input < 0 || at.a >= 0, "has_lora_input needs has_lora");
   check.count(at.count);
   const Type& x = check.array_at_least(0, "x", 1);
-  const Type& weight = check_weight(check, x);
+  const Type weight = check_weight(check, call, x);
   check.that(x.shape.back() == weight.shape[1],
              "the last extent of x must be the second of W [out, in]");
   if (at.bias >= 0) {
@@ -81,7 +85,7 @@ std::vector<Value> decompose_linear(Graph&, std::span<const Value> operands, con
   const LinearOperands at(call.attributes);
   const Value x = operands[0];
   const DType dtype = compute_dtype(x.dtype());
-  Value y = times_transposed(x, operands[1], dtype);
+  Value y = times_transposed(x, expanded_weight(operands[1], call.attributes, dtype), dtype);
   if (at.bias >= 0) y = y + broadcast_to(convert(operands[at.bias], dtype), y.shape());
   if (at.a < 0) return {convert(y, x.dtype())};
   const Value input = at.lora_input < 0 ? x : operands[at.lora_input];
@@ -112,6 +116,8 @@ void lora_gradients(GradientContext& context, const LinearOperands& at, Value v)
 
 void linear_gradient(GradientContext& context) {
   const LinearOperands at(context.attributes());
+  const std::optional<PackedLayout> layout = packed_layout(context.attributes());
+  if (layout) refuse_gradient(context, 1, "a packed weight");
   const bool lora = at.a >= 0;
   if (lora) refuse_cotangent(context, 1, "u = x A^T");
   const Value dy = context.cotangent(0);
@@ -124,6 +130,7 @@ void linear_gradient(GradientContext& context) {
     const bool separate = at.lora_input >= 0;
     std::vector<Value> operands{dy, weight};
     Attributes attributes;
+    if (layout) attributes.set(kPackedAttribute, layout->text());
     if (lora && (!separate || context.needs(at.lora_input))) {
       attributes.set("has_lora", true);
       if (separate) attributes.set("separate_lora", true);
@@ -149,7 +156,7 @@ std::vector<Type> infer_input_grad(const Call& call) {
   check.that(lora || !separate, "separate_lora needs has_lora");
   check.count(lora ? 5 : 2);
   const Type& dy = check.array_at_least(0, "dy", 1);
-  const Type& weight = check_weight(check, dy);
+  const Type weight = check_weight(check, call, dy);
   check.that(dy.shape.back() == weight.shape[0],
              "the last extent of dy must be the first of W [out, in]");
   const Type dx{dy.dtype, with_last(dy.shape, weight.shape[1])};
@@ -166,7 +173,7 @@ std::vector<Type> infer_input_grad(const Call& call) {
 std::vector<Value> decompose_input_grad(Graph&, std::span<const Value> operands, const Call& call) {
   const Value dy = operands[0];
   const DType dtype = compute_dtype(dy.dtype());
-  const Value dx = times(dy, operands[1], dtype);
+  const Value dx = times(dy, expanded_weight(operands[1], call.attributes, dtype), dtype);
   if (!call.attributes.flag("has_lora")) return {convert(dx, dy.dtype())};
   const Value v = operands[4] * times(dy, operands[3], dtype);
   const Value dx_lora = times(v, operands[2], dtype);
@@ -189,9 +196,10 @@ const Op kLinearInputGrad{.name = "linear_input_grad",
                           .decompose = decompose_input_grad,
                           .expensive = true};
 
-Value linear(Value x, Value weight, Value bias, const LoraOperands* lora) {
-  std::vector<Value> operands{x, weight};
+Value linear(Value x, const Weight& weight, Value bias, const LoraOperands* lora) {
+  std::vector<Value> operands{x, weight.value};
   Attributes attributes;
+  set_packed(attributes, weight);
   if (bias.defined()) {
     operands.push_back(bias);
     attributes.set("has_bias", true);

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ops/unpack.h"
 
 namespace graft {
 
 // y = x W^T (+ bias) (+ scale * (x_lora A^T) B^T), one composite, so that in low precision the
 // low-rank term joins the base product in the f32 accumulator and the sum is rounded once.
-//   operands: x [..., in], W [out, in], then bias [out] if attribute has_bias, then
+//   operands: x [..., in], W [out, in] (or packed, see ops/unpack.h), then bias [out] if attribute
+//   has_bias, then
 //             A f32 [r, in], B f32 [out, r], scale f32 [] if has_lora, then x_lora [..., in] if
 //             has_lora_input (what the low-rank branch reads instead of x: x after dropout).
 //   results:  y [..., out] of x's type; with has_lora also u = x_lora A^T (before scale),
@@ -29,6 +31,7 @@ struct LoraOperands {
   Value input;  // optional: what the low-rank branch reads instead of x
 };
 
-Value linear(Value x, Value weight, Value bias = {}, const LoraOperands* lora = nullptr);
+// A packed weight takes no gradient.
+Value linear(Value x, const Weight& weight, Value bias = {}, const LoraOperands* lora = nullptr);
 
 }  // namespace graft

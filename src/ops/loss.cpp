@@ -16,10 +16,15 @@ std::vector<Type> infer(const Op& op, const Call& call) {
   const OperandCheck check(op, call);
   check.count(4);
   const Type& h = check.array(0, "h", 2);
-  const Type& weight = check.array(1, "W", 2);
+  const auto layout = packed_layout(call.attributes);
+  if (layout) {
+    check.is(1, "W", DType::kU8, layout->stored_shape());
+  } else {
+    check.same_precision_class(h, check.array(1, "W", 2));
+  }
+  const Type weight = weight_type(call.operands[1], call.attributes);
   check.that(h.shape[0] > 0 && weight.shape[0] > 0, "h [N, d] and W [V, d] must have rows");
   check.that(h.shape[1] == weight.shape[1], "h [N, d] and W [V, d] must agree in d");
-  check.same_precision_class(h, weight);
   const DType dtype = compute_dtype(h.dtype);
   const Shape rows{h.shape[0]};
   check.is(2, "targets", DType::kS32, rows);
@@ -97,17 +102,21 @@ Value from_chunks(Value x, int64_t count) {
   return slice(reshape(x, shape), 0, 0, count);
 }
 
-std::vector<Value> evaluate_in_chunks(Graph& graph, std::span<const Value> operands, double softcap,
-                                      bool with_grad, bool weight_grad) {
-  const Value h = operands[0], weight = operands[1];
+std::vector<Value> evaluate_in_chunks(Graph& graph, std::span<const Value> operands,
+                                      const Attributes& attributes, bool with_grad) {
+  const double softcap = attributes.f64("softcap");
+  const bool weight_grad = with_grad && attributes.flag("weight_grad");
+  const Value h = operands[0];
   const int64_t count = h.dim(0), rows = std::min(count, kChunkRows);
   const DType dtype = compute_dtype(h.dtype());
-  ScanOperands chunks{.invariants = {weight},
+  const Shape weight_shape = weight_type(operands[1].type(), attributes).shape;
+  ScanOperands chunks{.invariants = {operands[1]},
                       .stacked = {in_chunks(h, rows, 0), in_chunks(operands[2], rows, -1),
                                   in_chunks(operands[3], rows, 0)}};
-  if (weight_grad) chunks.carries.push_back(splat(graph, 0, {dtype, weight.shape()}));
+  if (weight_grad) chunks.carries.push_back(splat(graph, 0, {dtype, weight_shape}));
   const ScanResults results = scan(graph, ceil_div(count, rows), chunks, [&](ScanBody& body) {
-    const Value rows_h = body.stacked(0), head = body.invariant(0);
+    const Value rows_h = body.stacked(0),
+                head = expanded_weight(body.invariant(0), attributes, dtype);
     const Chunk chunk = evaluate(rows_h, head, body.stacked(1), softcap, dtype);
     body.stacked_out(chunk.nll);
     if (!with_grad) return;
@@ -132,13 +141,12 @@ std::vector<Value> evaluate_in_chunks(Graph& graph, std::span<const Value> opera
 
 std::vector<Value> decompose_cross_entropy(Graph& graph, std::span<const Value> operands,
                                            const Call& call) {
-  return evaluate_in_chunks(graph, operands, call.attributes.f64("softcap"), false, false);
+  return evaluate_in_chunks(graph, operands, call.attributes, false);
 }
 
 std::vector<Value> decompose_with_grad(Graph& graph, std::span<const Value> operands,
                                        const Call& call) {
-  return evaluate_in_chunks(graph, operands, call.attributes.f64("softcap"), true,
-                            call.attributes.flag("weight_grad"));
+  return evaluate_in_chunks(graph, operands, call.attributes, true);
 }
 
 bool is_one(Value value) {
@@ -161,6 +169,7 @@ void cross_entropy_gradient(GradientContext& context) {
   refuse_cotangent(context, 1, "nll");
   const Value cotangent = context.cotangent(0);
   if (!cotangent.defined()) return;
+  if (packed_layout(context.attributes())) refuse_gradient(context, 1, "a packed head");
   if (context.needs(0) || context.needs(1)) {
     Attributes attributes = context.attributes();
     if (context.needs(1)) attributes.set("weight_grad", true);
@@ -188,10 +197,12 @@ const Op kCrossEntropyWithGrad{.name = "cross_entropy_with_grad",
                                .decompose = decompose_with_grad,
                                .expensive = true};
 
-CrossEntropyResult cross_entropy(Value h, Value head, Value targets, Value weights,
+CrossEntropyResult cross_entropy(Value h, const Weight& head, Value targets, Value weights,
                                  double softcap) {
+  Attributes attributes{{"softcap", softcap}};
+  set_packed(attributes, head);
   const std::vector<Value> results = h.graph().add(
-      kCrossEntropy, std::vector<Value>{h, head, targets, weights}, {{"softcap", softcap}});
+      kCrossEntropy, std::vector<Value>{h, head.value, targets, weights}, std::move(attributes));
   return {results[0], results[1]};
 }
 

@@ -1,13 +1,13 @@
 #pragma once
 // Cross entropy together with the output head: logits of a batch never exist whole.
 
-#include "ir/graph.h"
+#include "ops/unpack.h"
 
 namespace graft {
 
 // For each row n: logits = cap(h[n] W^T), nll[n] = logsumexp(logits) - logits[targets[n]] in f32
 // (nats). Rows whose target is negative are ignored: nll 0, no gradient, no work counted on.
-//   operands: h [N, d], W [V, d], targets s32 [N], weights f32 [N]
+//   operands: h [N, d], W [V, d] (or packed, see ops/unpack.h), targets s32 [N], weights f32 [N]
 //   attributes: softcap f64 (0: none)
 //   results: loss f32 [] = sum_n weights[n] * nll[n], nll f32 [N]
 extern const Op kCrossEntropy;
@@ -20,7 +20,7 @@ extern const Op kCrossEntropyWithGrad;
 struct CrossEntropyResult {
   Value loss, nll;
 };
-CrossEntropyResult cross_entropy(Value h, Value head, Value targets, Value weights,
+CrossEntropyResult cross_entropy(Value h, const Weight& head, Value targets, Value weights,
                                  double softcap = 0);
 
 }  // namespace graft

@@ -10,6 +10,7 @@
 
 #include "cpu/isa.h"
 #include "cpu/kernels/simd.h"
+#include "cpu/kernels/unpack.h"
 #include "cpu/parallel.h"
 
 namespace graft::cpu {
@@ -53,10 +54,11 @@ void pack_panel(const Rows& from, bool transposed, int64_t depth, int64_t column
 
 ProductPlan::ProductPlan(const ProductShape& shape, int threads)
     : shape_(shape), threads_(threads) {
-  const bool x_wide = shape.x == DType::kF32, w_wide = shape.w == DType::kF32;
+  const bool packed = shape.packed.has_value();
+  const bool x_wide = shape.x == DType::kF32, w_wide = packed || shape.w == DType::kF32;
   const bool native = !x_wide && !w_wide && has_native_bf16();
   x_expanded_ = !x_wide && !native;
-  w_packed_ = w_wide ? shape.w_transposed && shape.rows > kFewRows : !native;
+  w_packed_ = packed || (w_wide ? shape.w_transposed && shape.rows > kFewRows : !native);
   panel_ = panel_width(shape, w_packed_);
   block_rows_ = panel_ < kPanelStep ? kNarrowBlockRows : kBlockRows;
   blocks_ = ceil_divide(shape.rows, block_rows_);
@@ -109,7 +111,9 @@ class ProductRun {
 
   void pack(int64_t panel, int thread) const {
     const int64_t columns = panel_columns(panel);
-    if (plan_.w_packed_) {
+    if (shape_.packed) {
+      expand_panel(panel * plan_.panel_, columns, tile(thread, plan_.w_tile_));
+    } else if (plan_.w_packed_) {
       pack_panel(weight(panel), shape_.w_transposed, shape_.depth, columns,
                  tile(thread, plan_.w_tile_));
     }
@@ -117,6 +121,16 @@ class ProductRun {
       float* q = tile(thread, plan_.q_tile_);
       pack_transposed(low_rank_weight(panel), columns, shape_.rank, q, columns);
       scale_values(operands_.q_scale, q, shape_.rank * columns);
+    }
+  }
+
+  void expand_panel(int64_t column, int64_t columns, float* tile) const {
+    const PackedMatrix w{*shape_.packed, operands_.w};
+    if (shape_.w_transposed) {
+      alignas(64) float strip[kStripElements];
+      unpack_transposed(w, column, columns, strip, tile, columns);
+    } else {
+      unpack_rows(w, 0, shape_.depth, column, columns, tile, columns);
     }
   }
 

@@ -5,14 +5,17 @@
 //   y [rows, columns] = round(y_scale * (x [rows, depth] w + low [rows, rank] q + bias))
 //
 // w is stored [depth, columns], or [columns, depth] if w_transposed; likewise q. x, w and the bias
-// are f32 or bf16, low and q f32; the sum is taken in f32 and rounded once to y's type.
+// are f32 or bf16, or w is a packed matrix ([columns, depth] if w_transposed), which is expanded
+// panel by panel; low and q f32; the sum is taken in f32 and rounded once to y's type.
 //
 //   const ProductPlan plan(shape, threads);          // from shapes and types alone
 //   multiply(plan, operands, scratch, threads);      // scratch of plan.bytes()
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "base/packed.h"
 #include "cpu/gemm.h"
 #include "cpu/kernels/pack.h"
 
@@ -23,6 +26,7 @@ struct ProductShape {
   int64_t rank = 0;  // 0: no low-rank term
   DType x = DType::kF32, w = DType::kF32, y = DType::kF32;
   bool w_transposed = false, q_transposed = false;
+  std::optional<PackedLayout> packed = std::nullopt;  // of w; its type is then not looked at
 };
 
 struct ProductOperands {

@@ -7,22 +7,45 @@
 
 #include "cpu/kernels/pack.h"
 #include "cpu/kernels/table.h"
+#include "cpu/kernels/unpack.h"
 #include "cpu/parallel.h"
 
 namespace graft::cpu {
 namespace {
 
+void unpack_row(const PackedMatrix& table, int64_t row, DType dtype, std::byte* to) {
+  const int64_t width = table.layout.columns;
+  if (dtype == DType::kF32) {
+    unpack_rows(table, row, 1, 0, width, reinterpret_cast<float*>(to), width);
+    return;
+  }
+  constexpr int64_t kPart = 256;
+  alignas(64) float part[kPart];
+  for (int64_t column = 0; column < width; column += kPart) {
+    const int64_t columns = std::min(kPart, width - column);
+    unpack_rows(table, row, 1, column, columns, part, columns);
+    store_rows(part, columns, 1, columns, to + dtype_bytes(dtype, static_cast<size_t>(column)),
+               dtype, columns);
+  }
+}
+
 void run_embedding(const KernelCall& call) {
   constexpr int64_t kGrain = 16 * 1024;  // elements
   const Buffer &table = call.in[0], &ids = call.in[1], &out = call.out[0];
-  const int64_t rows = table.shape()[0], width = table.shape()[1];
+  const auto layout = packed_layout(call.attributes());
+  const Shape shape = weight_type(*table.type, call.attributes()).shape;
+  const int64_t rows = shape[0], width = shape[1];
   const auto* id = ids.as<const int32_t>();
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(width, 1));
   parallel_pieces(call.threads, ids.elements(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = std::clamp<int64_t>(id[i], 0, rows - 1);
-      const Rows from = Rows{table.data, table.dtype(), width}.at(row);
       auto* to = out.as<std::byte>() + dtype_bytes(out.dtype(), static_cast<size_t>(i * width));
+      if (layout) {
+        unpack_row({*layout, table.data}, row, out.dtype(), to);
+        continue;
+      }
+      const Rows from = Rows{table.data, table.dtype(), width}.at(row);
       if (table.dtype() == out.dtype()) {
         std::memcpy(to, from.data, dtype_bytes(out.dtype(), static_cast<size_t>(width)));
       } else if (out.dtype() == DType::kF32) {
@@ -56,9 +79,10 @@ void run_embedding_grad(const KernelCall& call) {
 bool is_f32_or_bf16(const Type& type) {
   return type.dtype == DType::kF32 || type.dtype == DType::kBF16;
 }
-bool supports(const Node&, std::span<const Type> in, std::span<const Type> out) {
-  return is_f32_or_bf16(in[0]) && is_f32_or_bf16(out[0]) &&
-         (in[0].shape[0] > 0 || in[1].elements() == 0);
+bool supports(const Node& node, std::span<const Type> in, std::span<const Type> out) {
+  const Type table = weight_type(in[0], node.attributes);
+  return is_f32_or_bf16(table) && is_f32_or_bf16(out[0]) &&
+         (table.shape[0] > 0 || in[1].elements() == 0);
 }
 bool supports_grad(const Node&, std::span<const Type> in, std::span<const Type>) {
   return is_f32_or_bf16(in[0]);

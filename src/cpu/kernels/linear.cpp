@@ -47,8 +47,9 @@ struct LinearProducts {
   }
 };
 
-LinearProducts forward_products(const Attributes& attributes, const Type& x, const Type& w,
+LinearProducts forward_products(const Attributes& attributes, const Type& x, const Type& stored,
                                 int64_t rank) {
+  const Type w = weight_type(stored, attributes);
   LinearProducts products;
   products.has_lora = attributes.flag("has_lora");
   const int64_t rows = rows_of(x), out = w.shape[0], in = w.shape[1];
@@ -60,14 +61,16 @@ LinearProducts forward_products(const Attributes& attributes, const Type& x, con
                    .w = w.dtype,
                    .y = x.dtype,
                    .w_transposed = true,
-                   .q_transposed = true};
+                   .q_transposed = true,
+                   .packed = packed_layout(attributes)};
   products.narrow = {
       .rows = rows, .columns = rank, .depth = in, .x = x.dtype, .w_transposed = true};
   return products;
 }
 
-LinearProducts gradient_products(const Attributes& attributes, const Type& dy, const Type& w,
+LinearProducts gradient_products(const Attributes& attributes, const Type& dy, const Type& stored,
                                  int64_t rank) {
+  const Type w = weight_type(stored, attributes);
   LinearProducts products;
   products.has_lora = attributes.flag("has_lora");
   products.has_separate = attributes.flag("separate_lora");
@@ -78,7 +81,8 @@ LinearProducts gradient_products(const Attributes& attributes, const Type& dy, c
                    .rank = products.has_lora && !products.has_separate ? rank : 0,
                    .x = dy.dtype,
                    .w = w.dtype,
-                   .y = dy.dtype};
+                   .y = dy.dtype,
+                   .packed = packed_layout(attributes)};
   products.narrow = {.rows = rows, .columns = rank, .depth = out, .x = dy.dtype};
   products.separate = {.rows = rows, .columns = in, .depth = rank, .y = dy.dtype};
   return products;
@@ -139,8 +143,9 @@ size_t linear_input_grad_scratch(const Node& node, std::span<const Type> in,
   return gradient_products(node.attributes, in[0], in[1], rank).scratch_bytes(threads);
 }
 
-bool supports(const Node&, std::span<const Type> in, std::span<const Type>) {
-  return is_supported_float(in[0].dtype) && is_supported_float(in[1].dtype);
+bool supports(const Node& node, std::span<const Type> in, std::span<const Type>) {
+  return is_supported_float(in[0].dtype) &&
+         is_supported_float(weight_type(in[1], node.attributes).dtype);
 }
 
 bool supports_linear(const Node& node, std::span<const Type> in, std::span<const Type> out) {

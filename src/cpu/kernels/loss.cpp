@@ -21,6 +21,7 @@
 #include "cpu/kernels/loss_vector.h"
 #include "cpu/kernels/pack.h"
 #include "cpu/kernels/table.h"
+#include "cpu/kernels/unpack.h"
 #include "cpu/parallel.h"
 
 namespace graft::cpu {
@@ -41,14 +42,21 @@ struct RowSums {
   }
 };
 
+// W's type as LossPlan takes it.
+Type head_type(const Type& stored, const Attributes& attributes) {
+  const auto layout = packed_layout(attributes);
+  return layout ? Type{DType::kU8, {layout->rows, layout->columns}} : stored;
+}
+
 class Loss {
  public:
   Loss(const KernelCall& call, bool with_grad)
       : call_(call),
-        plan_(*call.in[0].type, *call.in[1].type, with_grad, call.attributes().flag("weight_grad"),
-              call.threads),
+        plan_(*call.in[0].type, head_type(*call.in[1].type, call.attributes()), with_grad,
+              call.attributes().flag("weight_grad"), call.threads),
         h_{call.in[0].data, plan_.h, plan_.width},
         w_{call.in[1].data, plan_.w, plan_.width},
+        packed_(packed_layout(call.attributes())),
         targets_(call.in[2].as<const int32_t>()),
         row_weights_(call.in[3].as<const float>()),
         softcap_(static_cast<float>(call.attributes().f64("softcap"))) {}
@@ -134,6 +142,18 @@ class Loss {
             rows};
   }
 
+  // Rows of W as products take them: themselves, or expanded into the thread's tile.
+  Rows expanded(int64_t first, int64_t count, int thread) const {
+    if (!plan_.w_expanded) return w_.at(first);
+    float* tile = own(thread, plan_.w_tile);
+    if (packed_) {
+      unpack_rows({*packed_, call_.in[1].data}, first, count, 0, plan_.width, tile, plan_.width);
+    } else {
+      pack_rows(w_.at(first), count, plan_.width, tile, plan_.width);
+    }
+    return {tile, DType::kF32, plan_.width};
+  }
+
   // One chunk of rows against one group of the vocabulary.
   void accumulate(int64_t chunk, int64_t in_wave, int64_t group, int64_t unit, int thread) const {
     const int64_t rows = active_rows(chunk);
@@ -152,12 +172,8 @@ class Loss {
       const int64_t count = std::min(LossPlan::kTile, end - first);
       float* tile =
           plan_.weight_grad ? shared(plan_.weights, first * rows) : own(thread, plan_.tile);
-      MatrixRef w{w_.at(first).data, plan_.w, plan_.width};
-      if (plan_.w_expanded) {
-        float* expanded = own(thread, plan_.w_tile);
-        pack_rows(w_.at(first), count, plan_.width, expanded, plan_.width);
-        w = {expanded, DType::kF32, plan_.width};
-      }
+      const Rows rows_of_w = expanded(first, count, thread);
+      const MatrixRef w{rows_of_w.data, rows_of_w.dtype, plan_.width};
       gemm(count, rows, plan_.width, w, h, tile, rows);
       loss_tile(state, softcap_, static_cast<int32_t>(first), static_cast<size_t>(count), tile,
                 static_cast<size_t>(rows));
@@ -248,7 +264,8 @@ class Loss {
                    plan_.width);
       }
       if (sums.has_target) {
-        add_scaled(target_coefficient(sums, weight), w_.at(targets_[row]), dh, plan_.width);
+        const Rows w = packed_ ? expanded(targets_[row], 1, thread) : w_.at(targets_[row]);
+        add_scaled(target_coefficient(sums, weight), w, dh, plan_.width);
       }
     }
     const size_t offset = dtype_bytes(plan_.h, static_cast<size_t>(row * plan_.width));
@@ -307,6 +324,7 @@ class Loss {
   const KernelCall& call_;
   LossPlan plan_;
   Rows h_, w_;
+  std::optional<PackedLayout> packed_;
   const int32_t* targets_;
   const float* row_weights_;
   float softcap_;
@@ -316,20 +334,22 @@ class Loss {
 void run_cross_entropy(const KernelCall& call) { Loss(call, false).run(); }
 void run_cross_entropy_with_grad(const KernelCall& call) { Loss(call, true).run(); }
 
-size_t cross_entropy_scratch(const Node&, std::span<const Type> in, std::span<const Type>,
+size_t cross_entropy_scratch(const Node& node, std::span<const Type> in, std::span<const Type>,
                              int threads) {
-  return LossPlan(in[0], in[1], false, false, threads).bytes;
+  return LossPlan(in[0], head_type(in[1], node.attributes), false, false, threads).bytes;
 }
 size_t cross_entropy_with_grad_scratch(const Node& node, std::span<const Type> in,
                                        std::span<const Type>, int threads) {
-  return LossPlan(in[0], in[1], true, node.attributes.flag("weight_grad"), threads).bytes;
+  return LossPlan(in[0], head_type(in[1], node.attributes), true,
+                  node.attributes.flag("weight_grad"), threads)
+      .bytes;
 }
 
-bool supports(const Node&, std::span<const Type> in, std::span<const Type>) {
+bool supports(const Node& node, std::span<const Type> in, std::span<const Type>) {
   const auto wide_enough = [](const Type& type) {
     return type.dtype == DType::kF32 || type.dtype == DType::kBF16;
   };
-  return wide_enough(in[0]) && wide_enough(in[1]);
+  return wide_enough(in[0]) && wide_enough(weight_type(in[1], node.attributes));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ LossPlan::LossPlan(const Type& h_type, const Type& w_type, bool gradient, bool g
       with_grad(gradient),
       weight_grad(gradient_of_weight),
       native(h == DType::kBF16 && w == DType::kBF16 && has_native_bf16()),
-      w_expanded(w == DType::kBF16 && !native) {
+      w_expanded(w != DType::kF32 && !native) {
   chunk_rows = std::min(rows, kChunkRows);
   chunks = ceil_divide(rows, chunk_rows);
   group_size = round_up(ceil_divide(vocabulary, kGroups), kTile);

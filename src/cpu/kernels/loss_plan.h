@@ -21,7 +21,7 @@ struct LossPlan {
   DType h, w;
   bool with_grad, weight_grad;
   bool native;      // bf16 products by the machine's own instructions
-  bool w_expanded;  // a bf16 W, tile by tile to f32
+  bool w_expanded;  // a bf16 or packed W, tile by tile to f32
 
   int64_t chunk_rows, chunks, wave_chunks;
   int64_t group_size, groups, tiles;  // vocabulary entries of a group; groups; tiles in all
@@ -35,6 +35,7 @@ struct LossPlan {
   // Of a thread.
   size_t tile = 0, w_tile = 0, rescale = 0, narrow_tile = 0, dh = 0;
 
+  // `w_type` of a packed W: u8 [V, d].
   LossPlan(const Type& h_type, const Type& w_type, bool gradient, bool gradient_of_weight,
            int threads);
 
