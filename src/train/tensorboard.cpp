@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "formats/protobuf.h"
 
 namespace graft {
 namespace {
@@ -30,40 +31,8 @@ uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-template <typename T>
-std::string little_endian(T value) {
-  std::string bytes(sizeof(T), '\0');
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
-  }
-  return bytes;
-}
-
-// ---- Protocol buffers' wire format: a key (field << 3 | type), then the value
-// --------------------
-
-std::string varint(uint64_t value) {
-  std::string bytes;
-  while (value >= 0x80) {
-    bytes += static_cast<char>(value | 0x80);
-    value >>= 7;
-  }
-  return bytes + static_cast<char>(value);
-}
-std::string varint_field(int field, uint64_t value) {
-  return varint(static_cast<uint64_t>(field) << 3) + varint(value);
-}
-std::string double_field(int field, double value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 1) +
-         little_endian(std::bit_cast<uint64_t>(value));
-}
-std::string bytes_field(int field, std::string_view value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(value.size()) + std::string(value);
-}
-std::string float_field(int field, float value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 5) +
-         little_endian(std::bit_cast<uint32_t>(value));
-}
+using protobuf::bytes_field, protobuf::double_field, protobuf::float_field;
+using protobuf::little_endian, protobuf::varint_field;
 
 // Field numbers of event.proto and summary.proto.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
