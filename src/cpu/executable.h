@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "ir/executor.h"
 #include "ir/graph.h"
 
 namespace graft::cpu {
@@ -23,19 +24,6 @@ namespace graft::cpu {
 struct CompileOptions {
   int threads = 1;            // size of the OpenMP team; never changes a bit of the results
   bool unroll_scans = false;  // run scans over layers as straight code
-};
-
-// Bytes by part, all exact.
-struct MemoryPlan {
-  size_t arena_bytes = 0;       // everything live at once while the step runs, at its largest
-  size_t activation_bytes = 0;  // of it: values kept by scans from forward to backward
-  size_t scratch_bytes = 0;     // of it: the largest scratch of a kernel
-  size_t constant_bytes = 0;    // literals of the graph, outside the arena
-  struct Item {
-    std::string name;  // "%12 linear layers/mlp", for reports of what takes the most
-    size_t bytes;
-  };
-  std::vector<Item> largest;  // the ten largest values in the arena
 };
 
 // Storage shared by the executables of a run (train, evaluation, decoding): as large as the
@@ -76,11 +64,7 @@ class Executable {
   Tensor output(size_t index) const;  // a copy; donated outputs too
   Tensor output(std::string_view name) const;
 
-  struct KernelTime {
-    std::string op;
-    double seconds = 0;
-    int64_t calls = 0;
-  };
+  using KernelTime = OperationTime;
   // Wall time by operation over all runs since compiled, largest first (measured always: two clock
   // reads a kernel).
   std::vector<KernelTime> profile() const;
