@@ -56,9 +56,7 @@ class NativeExecutor : public Executor {
  public:
   explicit NativeExecutor(int threads) : threads_(threads) {}
 
-  std::string description() const override {
-    return fmt::format("native, {} threads", threads_);
-  }
+  std::string description() const override { return fmt::format("native, {} threads", threads_); }
   int64_t device_count() const override { return 1; }
 
   void set_variable(const VariableSpec& spec, Tensor value) override {

@@ -61,8 +61,8 @@ std::optional<MemoryStatistics> CompiledProgram::memory() const {
   } catch (const Error&) {
     return std::nullopt;
   }
-  return MemoryStatistics{args.argument_size_in_bytes, args.output_size_in_bytes,
-                          args.alias_size_in_bytes,    args.temp_size_in_bytes,
+  return MemoryStatistics{args.argument_size_in_bytes,       args.output_size_in_bytes,
+                          args.alias_size_in_bytes,          args.temp_size_in_bytes,
                           args.generated_code_size_in_bytes, args.peak_memory_in_bytes};
 }
 

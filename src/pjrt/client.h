@@ -27,10 +27,12 @@ struct PJRT_TopologyDescription;
 namespace graft::pjrt {
 
 struct CompileSettings {
-  int64_t partitions = 1;            // devices that one program is split over
-  std::vector<int64_t> device_ids;   // of each partition; empty: 0, 1, ...
-  std::map<std::string, Option> flags;  // XLA's debug options by name: "xla_..."
+  int64_t partitions = 1;                    // devices that one program is split over
+  std::vector<int64_t> device_ids = {};      // of each partition; empty: 0, 1, ...
+  std::map<std::string, Option> flags = {};  // XLA's debug options by name: "xla_..."
 };
+// What makes a platform compute as the graph says, where its default is to be a little faster.
+std::map<std::string, Option> exactness_flags(std::string_view platform);
 std::string compile_options(const CompileSettings& settings);  // a serialised CompileOptionsProto
 
 // Bytes of one device, as the compiler planned them.
@@ -91,9 +93,9 @@ class Client {
 
   const Plugin& plugin() const { return *plugin_; }
   PJRT_Client* handle() const { return client_; }
-  std::string platform() const;          // "cpu", "cuda", "tpu"
+  std::string platform() const;  // "cpu", "cuda", "tpu"
   std::string platform_version() const;
-  std::string device_kind() const;       // of the first device
+  std::string device_kind() const;  // of the first device
   // Those of this process, by id; the order of a mesh.
   const std::vector<PJRT_Device*>& devices() const { return devices_; }
 

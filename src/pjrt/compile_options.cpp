@@ -40,6 +40,12 @@ std::string device_assignment(const CompileSettings& settings) {
 
 }  // namespace
 
+std::map<std::string, Option> exactness_flags(std::string_view platform) {
+  if (platform != "cpu") return {};
+  // The first lets maximum and minimum lose a NaN, the second reorders sums.
+  return {{"xla_cpu_enable_fast_min_max", false}, {"xla_cpu_enable_fast_math", false}};
+}
+
 std::string compile_options(const CompileSettings& settings) {
   const bool split = settings.partitions > 1;
   std::string build = varint_field(kDeviceOrdinal, ~uint64_t{0});  // -1: by the assignment
@@ -50,8 +56,9 @@ std::string compile_options(const CompileSettings& settings) {
   if (split) build += varint_field(kUseShardy, 1);
   std::string options = bytes_field(kExecutableBuildOptions, build);
   for (const auto& [name, value] : settings.flags) {
-    options += bytes_field(kEnvironmentOverrides, bytes_field(kMapKey, name) +
-                                                      bytes_field(kMapValue, override_value(value)));
+    options +=
+        bytes_field(kEnvironmentOverrides,
+                    bytes_field(kMapKey, name) + bytes_field(kMapValue, override_value(value)));
   }
   return options;
 }

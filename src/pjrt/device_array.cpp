@@ -70,8 +70,8 @@ Tensor block_of(std::span<const Tensor> parts, bool stacked, const ShardSlice& s
   const size_t bytes = dtype_bytes(dtype, 1);
   Tensor block = Tensor::empty(dtype, slice.extent);
   if (!stacked) {
-    copy_block(parts[0].bytes(), parts[0].shape(), slice.begin, block.mutable_bytes(),
-               slice.extent, Shape(slice.extent.size(), 0), slice.extent, bytes);
+    copy_block(parts[0].bytes(), parts[0].shape(), slice.begin, block.mutable_bytes(), slice.extent,
+               Shape(slice.extent.size(), 0), slice.extent, bytes);
     return block;
   }
   const Shape begin(slice.begin.begin() + 1, slice.begin.end());
@@ -155,8 +155,8 @@ DeviceArray put_array(const Client& client, std::span<const Tensor> parts, bool 
       block = block_of(parts, stacked, slice);
     }
     last = slice;
-    array.buffers.push_back(put_buffer(client, client.devices().at(d), block.bytes(),
-                                       {type.dtype, slice.extent}));
+    array.buffers.push_back(
+        put_buffer(client, client.devices().at(d), block.bytes(), {type.dtype, slice.extent}));
   }
   return array;
 }
@@ -166,7 +166,8 @@ void copy_block(const std::byte* from, const Shape& from_shape, const Shape& fro
                 size_t element_bytes) {
   const size_t rank = extent.size();
   if (element_count(extent) == 0) return;
-  const std::vector<int64_t> from_strides = strides_of(from_shape), to_strides = strides_of(to_shape);
+  const std::vector<int64_t> from_strides = strides_of(from_shape),
+                             to_strides = strides_of(to_shape);
   // Trailing axes that are whole on both sides are one run of bytes.
   size_t whole = rank;
   int64_t run = 1;

@@ -37,8 +37,8 @@ class DeviceBuffer {
 };
 
 struct DeviceArray {
-  Type type;                     // of the whole array
-  NamedSharding sharding;        // replicated where its spec is empty
+  Type type;                          // of the whole array
+  NamedSharding sharding;             // replicated where its spec is empty
   std::vector<DeviceBuffer> buffers;  // one a device
 
   Tensor fetch() const;  // the whole array

@@ -33,12 +33,24 @@ std::string dictionary(const std::vector<std::string>& attributes) {
 
 const std::unordered_map<const Op*, const char*>& elementwise_names() {
   static const std::unordered_map<const Op*, const char*> names = {
-      {&kNeg, "negate"},       {&kAbs, "abs"},           {&kFloor, "floor"},
-      {&kSign, "sign"},        {&kNot, "not"},           {&kIsFinite, "is_finite"},
-      {&kAdd, "add"},          {&kSub, "subtract"},      {&kMul, "multiply"},
-      {&kDiv, "divide"},       {&kMax, "maximum"},       {&kMin, "minimum"},
-      {&kAnd, "and"},          {&kOr, "or"},             {&kXor, "xor"},
-      {&kSelect, "select"},    {&kConvert, "convert"},   {&kShiftLeft, "shift_left"},
+      {&kNeg, "negate"},
+      {&kAbs, "abs"},
+      {&kFloor, "floor"},
+      {&kSign, "sign"},
+      {&kNot, "not"},
+      {&kIsFinite, "is_finite"},
+      {&kAdd, "add"},
+      {&kSub, "subtract"},
+      {&kMul, "multiply"},
+      {&kDiv, "divide"},
+      {&kMax, "maximum"},
+      {&kMin, "minimum"},
+      {&kAnd, "and"},
+      {&kOr, "or"},
+      {&kXor, "xor"},
+      {&kSelect, "select"},
+      {&kConvert, "convert"},
+      {&kShiftLeft, "shift_left"},
       {&kShiftRight, "shift_right_logical"}};
   return names;
 }
@@ -46,8 +58,8 @@ const std::unordered_map<const Op*, const char*>& elementwise_names() {
 // Computed in f32 where the operands are of fewer bits.
 const std::unordered_map<const Op*, const char*>& transcendental_names() {
   static const std::unordered_map<const Op*, const char*> names = {
-      {&kExp, "exponential"}, {&kLog, "log"},     {&kLog1p, "log_plus_one"}, {&kSqrt, "sqrt"},
-      {&kRsqrt, "rsqrt"},     {&kTanh, "tanh"},   {&kLogistic, "logistic"},  {&kCos, "cosine"},
+      {&kExp, "exponential"}, {&kLog, "log"},   {&kLog1p, "log_plus_one"}, {&kSqrt, "sqrt"},
+      {&kRsqrt, "rsqrt"},     {&kTanh, "tanh"}, {&kLogistic, "logistic"},  {&kCos, "cosine"},
       {&kSin, "sine"},        {&kPow, "power"}};
   return names;
 }
@@ -82,9 +94,8 @@ void emit_compare(Emitter& e, const Graph& g, const Node& node) {
 
 void emit_constant(Emitter& e, const Graph& g, const Node& node) {
   const Type type = e.result(g, node);
-  const std::string value = node.op == &kSplat
-                                ? dense_splat(node.attributes.f64("value"), type)
-                                : dense_literal(node.attributes.tensor("value"));
+  const std::string value = node.op == &kSplat ? dense_splat(node.attributes.f64("value"), type)
+                                               : dense_literal(node.attributes.tensor("value"));
   e.define(node, 0, e.op("constant", {}, "value = " + value, type));
 }
 
@@ -108,9 +119,9 @@ void emit_shape(Emitter& e, const Graph& g, const Node& node) {
                        i64_array(a.integers("stride")));
   } else if (node.op == &kPad) {
     const std::vector<int64_t> none(a.integers("low").size(), 0);
-    text = fmt::format("edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}",
-                       i64_array(a.integers("low")), i64_array(a.integers("high")),
-                       i64_array(none));
+    text =
+        fmt::format("edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}",
+                    i64_array(a.integers("low")), i64_array(a.integers("high")), i64_array(none));
   } else if (node.op == &kConcatenate) {
     text = fmt::format("dimension = {} : i64", a.i64("axis"));
   } else if (node.op == &kDynamicSlice) {
@@ -142,19 +153,18 @@ void emit_dot(Emitter& e, const Graph& g, const Node& node) {
   const Type type = e.result(g, node);
   Type wide = type;
   if (type.dtype != DType::kF64) wide.dtype = DType::kF32;
-  e.define(
-      node, 0,
-      e.convert(
-          e.op("dot_general", e.operands(node),
-               fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [{}], "
-                           "rhs_batching_dimensions = [{}], lhs_contracting_dimensions = [{}], "
-                           "rhs_contracting_dimensions = [{}]>, precision_config = "
-                           "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]",
-                           integers(a.integers("lhs_batch")), integers(a.integers("rhs_batch")),
-                           integers(a.integers("lhs_contract")),
-                           integers(a.integers("rhs_contract"))),
-               wide),
-          type.dtype));
+  e.define(node, 0,
+           e.convert(
+               e.op("dot_general", e.operands(node),
+                    fmt::format(
+                        "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [{}], "
+                        "rhs_batching_dimensions = [{}], lhs_contracting_dimensions = [{}], "
+                        "rhs_contracting_dimensions = [{}]>, precision_config = "
+                        "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]",
+                        integers(a.integers("lhs_batch")), integers(a.integers("rhs_batch")),
+                        integers(a.integers("lhs_contract")), integers(a.integers("rhs_contract"))),
+                    wide),
+               type.dtype));
 }
 
 // ---- Placement
@@ -220,16 +230,15 @@ void emit_top_k(Emitter& e, const Graph& g, const Node& node) {
   const Type index_type{DType::kS32, type.shape};
   const Text positions =
       e.op("iota", {}, fmt::format("iota_dimension = {} : i64", axis), index_type);
-  const std::vector<Text> sorted = e.op_with_regions(
-      "sort", {e.operand(node, 0), positions},
-      fmt::format("dimension = {} : i64, is_stable = true", axis),
-      {e.descending_region(type.dtype)}, {type, index_type});
+  const std::vector<Text> sorted =
+      e.op_with_regions("sort", {e.operand(node, 0), positions},
+                        fmt::format("dimension = {} : i64, is_stable = true", axis),
+                        {e.descending_region(type.dtype)}, {type, index_type});
   std::vector<int64_t> start(type.shape.size(), 0), limit = type.shape,
                                                     stride(type.shape.size(), 1);
   limit.back() = node.attributes.i64("k");
-  const std::string attributes =
-      fmt::format("start_indices = {}, limit_indices = {}, strides = {}", i64_array(start),
-                  i64_array(limit), i64_array(stride));
+  const std::string attributes = fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
+                                             i64_array(start), i64_array(limit), i64_array(stride));
   for (size_t i = 0; i < 2; ++i) {
     e.define(node, i, e.op("slice", {sorted[i]}, attributes, e.result(g, node, i)));
   }
@@ -242,13 +251,12 @@ void emit_case(Emitter& e, const Graph& g, const Node& node) {
   const Type scalar{DType::kS32, {}};
   const std::vector<Text> operands = e.operands(node);
   // StableHLO gives an index out of range to the last branch; ours is clamped.
-  const Text index = e.op("clamp", {e.splat(0, scalar), operands[0], e.splat(last, scalar)}, "",
-                          scalar);
+  const Text index =
+      e.op("clamp", {e.splat(0, scalar), operands[0], e.splat(last, scalar)}, "", scalar);
   std::vector<std::string> regions;
   for (const auto& body : node.bodies) {
-    regions.push_back(e.region({}, [&](std::span<const Text>) {
-      return e.body(*body, std::span(operands).subspan(1));
-    }));
+    regions.push_back(e.region(
+        {}, [&](std::span<const Text>) { return e.body(*body, std::span(operands).subspan(1)); }));
   }
   std::vector<Type> types;
   for (ValueId id : node.results) types.push_back(g.type(id));
@@ -325,8 +333,7 @@ void emit_scan(Emitter& e, const Graph& g, const Node& node) {
       index = e.op("subtract", {e.splat(static_cast<double>(layout.length - 1), scalar), s[0]}, "",
                    scalar);
     }
-    std::vector<Text> inputs(s.begin() + 1,
-                             s.begin() + static_cast<std::ptrdiff_t>(first_stacked));
+    std::vector<Text> inputs(s.begin() + 1, s.begin() + static_cast<std::ptrdiff_t>(first_stacked));
     for (size_t k = 0; k < stacked_in; ++k) {
       inputs.push_back(slice_of(e, s[first_stacked + k], index));
     }
@@ -340,8 +347,7 @@ void emit_scan(Emitter& e, const Graph& g, const Node& node) {
     }
     return next;
   });
-  const std::vector<Text> results =
-      e.op_with_regions("while", state, "", {condition, body}, types);
+  const std::vector<Text> results = e.op_with_regions("while", state, "", {condition, body}, types);
   for (size_t k = 0; k < carries; ++k) e.define(node, k, results[1 + k]);
   for (size_t k = 0; k < stacked_out; ++k) e.define(node, carries + k, results[place_of_out[k]]);
 }
@@ -349,12 +355,10 @@ void emit_scan(Emitter& e, const Graph& g, const Node& node) {
 const std::unordered_map<const Op*, Handler>& handlers() {
   static const std::unordered_map<const Op*, Handler> table = [] {
     std::unordered_map<const Op*, Handler> t = {
-        {&kConstant, emit_constant}, {&kSplat, emit_constant},
-        {&kIota, emit_iota},         {&kCompare, emit_compare},
-        {&kReduceSum, emit_reduce},  {&kReduceMax, emit_reduce},
-        {&kDotGeneral, emit_dot},    {&kGather, emit_gather},
-        {&kTopK, emit_top_k},        {&kScatterAdd, emit_scatter_add},
-        {&kScan, emit_scan},         {&kCase, emit_case},
+        {&kConstant, emit_constant},       {&kSplat, emit_constant},   {&kIota, emit_iota},
+        {&kCompare, emit_compare},         {&kReduceSum, emit_reduce}, {&kReduceMax, emit_reduce},
+        {&kDotGeneral, emit_dot},          {&kGather, emit_gather},    {&kTopK, emit_top_k},
+        {&kScatterAdd, emit_scatter_add},  {&kScan, emit_scan},        {&kCase, emit_case},
         {&kLogicalAxes, emit_logical_axes}};
     for (const auto& [op, name] : elementwise_names()) t[op] = emit_elementwise;
     for (const auto& [op, name] : transcendental_names()) t[op] = emit_transcendental;
@@ -395,8 +399,7 @@ std::string emit_stablehlo(const Graph& graph, const EmitOptions& options) {
   }
   const std::vector<Text> outputs = emitter.body(graph, inputs);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto attributes =
-        sharding_attribute(options, options.output_specs, i, outputs[i].type);
+    const auto attributes = sharding_attribute(options, options.output_specs, i, outputs[i].type);
     result_types.push_back(tensor_type(outputs[i].type) + dictionary(attributes));
   }
   std::string text = "module @" + options.name + " {\n";
@@ -404,7 +407,8 @@ std::string emit_stablehlo(const Graph& graph, const EmitOptions& options) {
   text += fmt::format("func.func public @main({}) -> ({}) {{\n", fmt::join(parameters, ", "),
                       fmt::join(result_types, ", "));
   text += emitter.text();
-  text += "\"func.return\"" + operand_list(outputs) + " : " + function_type(outputs, {}) + "\n}\n}\n";
+  text +=
+      "\"func.return\"" + operand_list(outputs) + " : " + function_type(outputs, {}) + "\n}\n}\n";
   return text;
 }
 

@@ -75,9 +75,9 @@ Text Emitter::convert(const Text& x, DType dtype) {
 
 Text Emitter::constrain(const Text& x, const PartitionSpec& spec) {
   Text constrained{fresh(), x.type};
-  text_ += sdy_constraint(constrained.name, x.name, tensor_type(x.type), spec,
-                          x.type.shape.size()) +
-           "\n";
+  text_ +=
+      sdy_constraint(constrained.name, x.name, tensor_type(x.type), spec, x.type.shape.size()) +
+      "\n";
   return constrained;
 }
 
@@ -92,8 +92,8 @@ std::string Emitter::region(std::span<const Type> arguments,
   }
   if (!arguments.empty()) header = "^bb0(" + header + "):\n";
   const std::vector<Text> returned = fill(values);
-  text_ += "\"stablehlo.return\"" + operand_list(returned) + " : " + function_type(returned, {}) +
-           "\n";
+  text_ +=
+      "\"stablehlo.return\"" + operand_list(returned) + " : " + function_type(returned, {}) + "\n";
   std::string whole = "{\n" + header + std::exchange(text_, std::move(outer)) + "}";
   return whole;
 }
@@ -112,17 +112,16 @@ std::string Emitter::descending_region(DType dtype) {
               fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", direction),
               truth);
   };
-  return region(std::vector<Type>{scalar, scalar, position, position},
-                [&](std::span<const Text> x) {
-                  Text before = compare(x[0], x[1], "GT");
-                  if (is_float(dtype)) {
-                    const Text first_nan = compare(x[0], x[0], "NE"),
-                               second_number = compare(x[1], x[1], "EQ");
-                    before = op("or", {before, op("and", {first_nan, second_number}, "", truth)},
-                                "", truth);
-                  }
-                  return std::vector<Text>{before};
-                });
+  return region(
+      std::vector<Type>{scalar, scalar, position, position}, [&](std::span<const Text> x) {
+        Text before = compare(x[0], x[1], "GT");
+        if (is_float(dtype)) {
+          const Text first_nan = compare(x[0], x[0], "NE"),
+                     second_number = compare(x[1], x[1], "EQ");
+          before = op("or", {before, op("and", {first_nan, second_number}, "", truth)}, "", truth);
+        }
+        return std::vector<Text>{before};
+      });
 }
 
 std::vector<Text> Emitter::body(const Graph& graph, std::span<const Text> inputs) {

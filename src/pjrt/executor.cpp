@@ -65,13 +65,13 @@ class PjrtProgram : public Program {
     }
     CompileSettings settings;
     settings.partitions = shared.mesh.devices();
-    CompiledResult compiled =
-        compile_cached(shared.client, emit_stablehlo(g, emit), settings);
+    settings.flags = exactness_flags(shared.client.platform());
+    CompiledResult compiled = compile_cached(shared.client, emit_stablehlo(g, emit), settings);
     program_ = std::move(compiled.program);
     report_ = compiled.report;
     if (const auto memory = program_->compiled().memory()) {
-      plan_.arena_bytes = static_cast<size_t>(memory->temporary_bytes + memory->output_bytes -
-                                              memory->alias_bytes);
+      plan_.arena_bytes =
+          static_cast<size_t>(memory->temporary_bytes + memory->output_bytes - memory->alias_bytes);
       plan_.argument_bytes = static_cast<size_t>(memory->argument_bytes);
     }
     shared.arena_bytes = std::max(shared.arena_bytes, plan_.arena_bytes);
@@ -84,8 +84,7 @@ class PjrtProgram : public Program {
   void bind(std::string_view input_name, Tensor tensor) override {
     const auto at = data_.find(std::string(input_name));
     GRAFT_CHECK(at != data_.end(), "\"{}\" is no data of this program", input_name);
-    at->second.emplace(
-        put_array(shared_.client, std::span(&tensor, 1), false, {shared_.mesh, {}}));
+    at->second.emplace(put_array(shared_.client, std::span(&tensor, 1), false, {shared_.mesh, {}}));
   }
 
   void run() override {
@@ -189,8 +188,8 @@ class PjrtExecutor : public Executor {
     const auto devices = static_cast<int64_t>(shared_.client.devices().size());
     if (!options.mesh.empty()) shared_.mesh = Mesh::resolve(options.mesh, devices);
     if (shared_.mesh.devices() > devices) {
-      throw Error(fmt::format("the mesh {} needs {} devices; there are {}",
-                              to_string(shared_.mesh), shared_.mesh.devices(), devices),
+      throw Error(fmt::format("the mesh {} needs {} devices; there are {}", to_string(shared_.mesh),
+                              shared_.mesh.devices(), devices),
                   "mesh", "make it smaller, or set compute.virtual_devices on the CPU");
     }
     refuse_unsupported_axes(shared_.mesh);
@@ -198,10 +197,9 @@ class PjrtExecutor : public Executor {
   }
 
   std::string description() const override {
-    std::string text = fmt::format("pjrt:{} ({}, PJRT {}.{})", shared_.client.platform(),
-                                   shared_.client.device_kind(),
-                                   shared_.client.plugin().api_major(),
-                                   shared_.client.plugin().api_minor());
+    std::string text = fmt::format(
+        "pjrt:{} ({}, PJRT {}.{})", shared_.client.platform(), shared_.client.device_kind(),
+        shared_.client.plugin().api_major(), shared_.client.plugin().api_minor());
     if (device_count() > 1) {
       text += fmt::format(", {} devices: {}", device_count(), to_string(shared_.mesh));
     }

@@ -23,7 +23,7 @@ namespace graft::pjrt {
 struct ExecutorOptions {
   std::filesystem::path plugin;
   int64_t virtual_devices = 0;  // of the CPU plugin; 0: as many as the mesh has
-  MeshAxes mesh;                // -1: the rest of the devices; empty: one device
+  MeshAxes mesh = {};           // -1: the rest of the devices; empty: one device
   AxisRules rules = default_axis_rules();
 };
 

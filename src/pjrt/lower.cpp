@@ -18,9 +18,10 @@ Shape with_axis(const Shape& shape, size_t extent) {
 
 bool is_elementwise(const Op* op) {
   static const std::set<const Op*> ops = {
-      &kNeg, &kExp, &kLog, &kLog1p, &kSqrt, &kRsqrt, &kTanh, &kLogistic, &kCos, &kSin,
-      &kAbs, &kFloor, &kSign, &kNot, &kIsFinite, &kConvert, &kAdd, &kSub, &kMul, &kDiv,
-      &kMax, &kMin, &kPow, &kAnd, &kOr, &kXor, &kShiftLeft, &kShiftRight, &kCompare, &kSelect};
+      &kNeg, &kExp, &kLog,       &kLog1p,      &kSqrt,    &kRsqrt, &kTanh,     &kLogistic,
+      &kCos, &kSin, &kAbs,       &kFloor,      &kSign,    &kNot,   &kIsFinite, &kConvert,
+      &kAdd, &kSub, &kMul,       &kDiv,        &kMax,     &kMin,   &kPow,      &kAnd,
+      &kOr,  &kXor, &kShiftLeft, &kShiftRight, &kCompare, &kSelect};
   return ops.contains(op);
 }
 
@@ -49,8 +50,8 @@ class Restacker {
       const auto [stack, index] = place->second;
       if (index != 0) continue;  // it came with the first member
       const auto& members = stacks_.stacks[static_cast<size_t>(stack)].members;
-      arrays_[stack] = to_->input(
-          input.name, {type.dtype, with_axis(type.shape, members.size())}, input.kind);
+      arrays_[stack] =
+          to_->input(input.name, {type.dtype, with_axis(type.shape, members.size())}, input.kind);
       Entry& entry = entries_.emplace_back(Entry{stack, {}});
       for (ValueId member : members) entry.inputs.push_back(from_.input_index(member));
     }
@@ -91,8 +92,7 @@ class Restacker {
       const auto [stack, begin] = first->second;
       const auto& all = stacks_.stacks[static_cast<size_t>(stack)].members;
       const auto end = static_cast<size_t>(begin) + members.size();
-      if (end <= all.size() &&
-          std::equal(members.begin(), members.end(), all.begin() + begin)) {
+      if (end <= all.size() && std::equal(members.begin(), members.end(), all.begin() + begin)) {
         if (members.size() == all.size()) return arrays_.at(stack);
         return slice(arrays_.at(stack), 0, begin, static_cast<int64_t>(end));
       }
@@ -150,17 +150,15 @@ class Restacker {
       ScanOperands operands;
       operands.invariants = common;
       operands.stacked = columns;
-      results = scan(*to_, static_cast<int64_t>(group.nodes.size()), operands,
-                     [&](ScanBody& body) {
-                       std::vector<Value> values;
-                       size_t next_common = 0, next_column = 0;
-                       for (int column : group.columns) {
-                         values.push_back(column < 0 ? body.invariant(next_common++)
-                                                     : body.stacked(next_column++));
-                       }
-                       for (Value v : body.graph().add_like(model, values)) body.stacked_out(v);
-                     })
-                    .stacked;
+      results = scan(*to_, static_cast<int64_t>(group.nodes.size()), operands, [&](ScanBody& body) {
+                  std::vector<Value> values;
+                  size_t next_common = 0, next_column = 0;
+                  for (int column : group.columns) {
+                    values.push_back(column < 0 ? body.invariant(next_common++)
+                                                : body.stacked(next_column++));
+                  }
+                  for (Value v : body.graph().add_like(model, values)) body.stacked_out(v);
+                }).stacked;
     }
     for (size_t r = 0; r < results.size(); ++r) {
       std::vector<ValueId> members;
@@ -332,8 +330,7 @@ class OutputWriter {
       }
     }
     Graph& to = restacker_.graph();
-    to.output(bundle.names[0], restacker_.array(members),
-              to.value(to.inputs()[index].value));
+    to.output(bundle.names[0], restacker_.array(members), to.value(to.inputs()[index].value));
     lowered_.outputs.push_back(std::move(bundle));
   }
 
@@ -341,8 +338,7 @@ class OutputWriter {
     const Output& output = graph_.outputs()[i];
     Graph& to = restacker_.graph();
     if (output.donated_input >= 0) {
-      const ValueId replaced =
-          graph_.inputs()[static_cast<size_t>(output.donated_input)].value;
+      const ValueId replaced = graph_.inputs()[static_cast<size_t>(output.donated_input)].value;
       to.output(output.name, restacker_.single(output.value), restacker_.single(replaced));
       lowered_.outputs.push_back({{output.name}, false});
       return;

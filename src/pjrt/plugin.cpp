@@ -18,11 +18,22 @@ namespace {
 constexpr int kOldestMinor = 60;
 
 std::string extension_name(int type) {
-  static constexpr const char* kNames[] = {
-      "GpuCustomCall",   "Profiler",          "CustomPartitioner", "Stream",
-      "Layouts",         "FFI",               "MemoryDescriptions", "Triton",
-      "RawBuffer",       "PhaseCompile",      "Example",            "Unknown",
-      "CrossHostTransfers", "ExecutableMetadata", "Callback",       "HostAllocator"};
+  static constexpr const char* kNames[] = {"GpuCustomCall",
+                                           "Profiler",
+                                           "CustomPartitioner",
+                                           "Stream",
+                                           "Layouts",
+                                           "FFI",
+                                           "MemoryDescriptions",
+                                           "Triton",
+                                           "RawBuffer",
+                                           "PhaseCompile",
+                                           "Example",
+                                           "Unknown",
+                                           "CrossHostTransfers",
+                                           "ExecutableMetadata",
+                                           "Callback",
+                                           "HostAllocator"};
   const auto index = static_cast<size_t>(type);
   return index < std::size(kNames) ? kNames[index] : fmt::format("type {}", type);
 }
@@ -35,7 +46,8 @@ std::string last_loader_error() {
 }  // namespace
 
 std::shared_ptr<const Plugin> Plugin::load(const std::filesystem::path& path) {
-  // A library is initialised once; unloading XLA is not supported by anybody, so neither is it here.
+  // A library is initialised once; unloading XLA is not supported by anybody, so neither is it
+  // here.
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const Plugin>> loaded;
   const std::lock_guard lock(mutex);

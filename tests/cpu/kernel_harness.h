@@ -23,6 +23,11 @@
 
 #include <hwy/targets.h>
 
+// Compiled for the PJRT executor too, where the decomposition runs through a plugin.
+#ifdef GRAFT_THROUGH_PJRT
+#include "pjrt/run_graph.h"
+#endif
+
 namespace graft::cpu::testing {
 
 inline Tensor random_tensor(Shape shape, uint32_t stream, double scale = 1,
@@ -147,6 +152,12 @@ inline std::vector<Tensor> check_kernel(const Op& op, const std::vector<Tensor>&
       !check.expected.empty()
           ? check.expected
           : interpret(one.graph, inputs, {.precision = InterpreterOptions::kF64});
+#ifdef GRAFT_THROUGH_PJRT
+  if (!pjrt::testing::has_plugin()) return expected;
+  const std::vector<Tensor> through = pjrt::testing::run_graph(one.graph, inputs);
+  expect_close(through, expected, check, std::string(op.name) + " through PJRT");
+  return through;
+#endif
   std::vector<Tensor> results;
   std::vector<int64_t> sets = hwy::SupportedAndGeneratedTargets();
   if (!check.every_instruction_set) sets.resize(1);
