@@ -109,8 +109,8 @@ NamedTensors load_adapter(const std::filesystem::path& folder, const AdapterPlan
   return tensors;
 }
 
-void save_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
-                  const AdapterPlan& plan, const NamedTensors& tensors) {
+std::vector<std::pair<std::string, Tensor>> adapter_file_tensors(const AdapterPlan& plan,
+                                                                 const NamedTensors& tensors) {
   std::vector<std::pair<std::string, Tensor>> stored;
   for (const VariableSpec& variable : plan.variables) {
     const auto it = tensors.find(variable.name);
@@ -119,8 +119,14 @@ void save_adapter(const std::filesystem::path& folder, const AdapterConfig& conf
   }
   std::sort(stored.begin(), stored.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
+  return stored;
+}
+
+void save_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
+                  const AdapterPlan& plan, const NamedTensors& tensors) {
   make_directories(folder);
-  write_safetensors(folder / "adapter_model.safetensors", stored, {{"format", "pt"}});
+  write_safetensors(folder / "adapter_model.safetensors", adapter_file_tensors(plan, tensors),
+                    {{"format", "pt"}});
   write_adapter_config(folder / "adapter_config.json", config);
 }
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "adapters/targets.h"
 #include "base/tensor.h"
@@ -23,6 +25,10 @@ Tensor initial_adapter_value(const VariableSpec& variable, uint64_t seed);
 NamedTensors load_adapter(const std::filesystem::path& folder, const AdapterPlan& plan);
 
 AdapterConfig read_adapter_folder_config(const std::filesystem::path& folder);
+
+// The tensors of an adapter file under their keys there, in f32 and sorted as PEFT sorts them.
+std::vector<std::pair<std::string, Tensor>> adapter_file_tensors(const AdapterPlan& plan,
+                                                                 const NamedTensors& tensors);
 
 // Writes both files, each atomically, the tensors in f32 and sorted by key as PEFT sorts them. The
 // configuration names targets explicitly, so that other tools choose the same modules.

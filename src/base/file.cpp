@@ -7,65 +7,24 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
+#include "base/disk.h"
 #include "base/error.h"
 
 namespace graft {
 namespace {
 
-std::string system_message(int code) { return std::generic_category().message(code); }
-
-std::string remedy_for(int code) {
-  if (code == ENOSPC || code == EDQUOT) return "free some disk space";
-  if (code == EACCES || code == EPERM || code == EROFS) return "check the permissions";
-  return "";
-}
-
-[[noreturn]] void fail(const std::string& doing, const std::filesystem::path& path, int code) {
-  throw Error(fmt::format("{}: {}", doing, system_message(code)), path.string(), remedy_for(code));
-}
-
-// Closes a descriptor at the end of a scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-int open_retrying(const char* path, int flags, mode_t mode = 0) {
-  int fd = -1;
-  do {
-    fd = ::open(path, flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
-}
+using disk::Descriptor;
+using disk::fail;
+using disk::folder_of;
+using disk::open_retrying;
 
 struct stat checked_regular(int fd, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail("cannot read", path, errno);
   if (S_ISDIR(status.st_mode)) throw Error("is a folder, not a file", path.string());
   return status;
-}
-
-std::filesystem::path folder_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-void sync_folder(const std::filesystem::path& folder) {
-  const Descriptor fd(open_retrying(folder.c_str(), O_RDONLY | O_DIRECTORY));
-  if (fd.get() < 0) fail("cannot open the folder", folder, errno);
-  // Some file systems have nothing to flush for a folder and say so with EINVAL.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("cannot flush the folder", folder, errno);
 }
 
 }  // namespace
@@ -114,25 +73,18 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   GRAFT_CHECK(fd_ >= 0, "write after commit");
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail("cannot write", target_, errno);
-    }
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
+  disk::write_all(fd_, bytes, target_);
 }
 
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::commit() {
   GRAFT_CHECK(fd_ >= 0, "commit twice");
-  if (::fsync(fd_) != 0) fail("cannot flush", target_, errno);
-  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close", target_, errno);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot replace", target_, errno);
+  disk::sync(fd_, target_);
+  disk::close(Descriptor(std::exchange(fd_, -1)), target_);
+  disk::rename(temporary_, target_);
   temporary_.clear();
-  sync_folder(folder_of(target_));
+  disk::sync_folder(folder_of(target_));
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -37,6 +37,7 @@ void add_plan_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_checkpoint_command(CLI::App& app);
 
 // Writes to stdout, and raises Error if it cannot (a full disk, a closed pipe).
 void print_text(std::string_view text);

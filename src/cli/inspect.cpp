@@ -1,13 +1,14 @@
-// graft inspect PATH [--json]: what a model, GGUF, adapter or run is.
+// graft inspect PATH [--json]: what a model, GGUF, adapter, checkpoint or run is.
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "adapters/adapter_file.h"
-#include "base/file.h"
+#include "base/error.h"
+#include "checkpoint/manifest.h"
 #include "cli/commands.h"
+#include "cli/inspect_run.h"
 #include "formats/gguf.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
@@ -106,31 +107,6 @@ Json inspect_adapter(const fs::path& path) {
           {"tensors", std::move(tensors)}};
 }
 
-Json inspect_run(const fs::path& path) {
-  Json j = {{"kind", "run"}, {"path", path.string()}};
-  if (fs::exists(path / "metrics.jsonl")) {
-    std::ifstream lines(path / "metrics.jsonl");
-    int64_t number = 0;
-    for (std::string line; std::getline(lines, line);) {
-      const nlohmann::json row =
-          parse_json(line, fmt::format("{}:{}", (path / "metrics.jsonl").string(), ++number));
-      j[row.contains("eval_loss") ? "last_evaluation" : "last_step"] = row;
-    }
-  }
-  if (fs::exists(path / "audit.json")) {
-    const nlohmann::json audit = read_json_file(path / "audit.json");
-    for (const char* key : {"ok", "trainable_parameters", "total_parameters", "targets"}) {
-      if (audit.contains(key)) j[key] = audit[key];
-    }
-  }
-  Json artefacts = Json::array();
-  for (const char* name : {"adapter", "model"}) {
-    if (fs::exists(path / name)) artefacts.push_back((path / name).string());
-  }
-  j["artefacts"] = std::move(artefacts);
-  return j;
-}
-
 Json inspect_model_folder(const fs::path& path) {
   Json j = {{"kind", "model"}, {"path", path.string()}};
   add_model(j, path);
@@ -143,6 +119,7 @@ Json inspect_model_folder(const fs::path& path) {
 Json inspect(const fs::path& path) {
   if (!fs::exists(path)) throw Error("there is no such file or folder", path.string());
   if (is_gguf(path)) return inspect_gguf(path);
+  if (fs::exists(path / kManifestName)) return inspect_checkpoint(path);
   if (fs::exists(path / "adapter_config.json")) return inspect_adapter(path);
   if (fs::exists(path / "recipe.resolved.yaml")) return inspect_run(path);
   if (fs::exists(path / "config.json")) return inspect_model_folder(path);
@@ -184,11 +161,13 @@ void add_inspect_command(CLI::App& app) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "Say what a model, GGUF, adapter or run is");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Say what a model, GGUF, adapter, checkpoint or run is");
   command->add_option("PATH", options->path, "A folder or file")->required();
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->callback([options] {
     const Json j = inspect(options->path);
+    if (!options->json && j["kind"] == "run") return print_text(describe_run(options->path));
     if (options->json) print_json(nlohmann::json(j));
     else print_text(for_a_person(j));
   });

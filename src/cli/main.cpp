@@ -106,6 +106,7 @@ void add_commands(CLI::App& app) {
   add_logits_command(app);
   add_merge_command(app);
   add_inspect_command(app);
+  add_checkpoint_command(app);
 }
 
 int run(int argc, char** argv) {

@@ -21,6 +21,8 @@
 
 namespace graft::cpu {
 
+using graft::MemoryPlan;
+
 struct CompileOptions {
   int threads = 1;            // size of the OpenMP team; never changes a bit of the results
   bool unroll_scans = false;  // run scans over layers as straight code

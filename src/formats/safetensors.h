@@ -86,6 +86,11 @@ struct SafetensorsDeclaration {
   Shape shape;
 };
 
+// How a file of these tensors begins: the header's length and the header. What follows is their
+// bytes, in the order given. `where` names the file in errors.
+std::string safetensors_beginning(const std::vector<SafetensorsDeclaration>& tensors,
+                                  const SafetensorsMetadata& metadata, const std::string& where);
+
 // The file appears under its name, whole, when commit returns (see AtomicFile).
 class SafetensorsWriter {
  public:

@@ -59,14 +59,18 @@ std::string header_text(const std::vector<SafetensorsDeclaration>& tensors,
 
 }  // namespace
 
+std::string safetensors_beginning(const std::vector<SafetensorsDeclaration>& tensors,
+                                  const SafetensorsMetadata& metadata, const std::string& where) {
+  const std::string header = header_text(tensors, metadata, where);
+  const uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header;
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::vector<SafetensorsDeclaration> tensors,
                                      const SafetensorsMetadata& metadata)
     : where_(path.string()), tensors_(std::move(tensors)), file_(path) {
-  const std::string header = header_text(tensors_, metadata, where_);
-  const uint64_t length = header.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(header);
+  file_.write(safetensors_beginning(tensors_, metadata, where_));
 }
 
 size_t SafetensorsWriter::current_size() const { return size_of(tensors_[next_]); }

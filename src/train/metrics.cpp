@@ -1,13 +1,11 @@
 #include "train/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/file.h"
 
 namespace graft {
 namespace {
@@ -46,22 +44,18 @@ std::string format_metrics(const EvalMetrics& m) {
                      number(m.eval_loss), m.eval_tokens);
 }
 
-MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
-}
-
-MetricsWriter::~MetricsWriter() { ::close(fd_); }
-
-void MetricsWriter::append(std::string line) {
-  line += '\n';
-  size_t written = 0;
-  while (written < line.size()) {
-    const ssize_t n = ::write(fd_, line.data() + written, line.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
-    written += static_cast<size_t>(n);
+void cut_metrics(const std::filesystem::path& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string text = read_text_file(path);
+  std::string kept;
+  for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    const std::string line = text.substr(begin, end + 1 - begin);
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
+    if (row["step"].get<int64_t>() <= step) kept += line;
   }
+  if (kept != text) write_file_atomically(path, kept);
 }
 
 }  // namespace graft

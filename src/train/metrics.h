@@ -15,7 +15,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "base/append_file.h"
 
 namespace graft {
 
@@ -47,20 +50,21 @@ std::string format_metrics(const EvalMetrics& metrics);
 
 class MetricsWriter {
  public:
-  // Begins the file anew; raises Error naming it.
-  explicit MetricsWriter(std::filesystem::path path);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  // Begins the file anew, or goes on at its end; raises Error naming it.
+  explicit MetricsWriter(std::filesystem::path path,
+                         AppendFile::Begin begin = AppendFile::Begin::kAnew)
+      : file_(std::move(path), begin) {}
 
-  void write(const StepMetrics& metrics) { append(format_metrics(metrics)); }
-  void write(const EvalMetrics& metrics) { append(format_metrics(metrics)); }
+  void write(const StepMetrics& metrics) { file_.append(format_metrics(metrics) + "\n"); }
+  void write(const EvalMetrics& metrics) { file_.append(format_metrics(metrics) + "\n"); }
+  void sync() { file_.sync(); }
 
  private:
-  void append(std::string line);
-
-  std::filesystem::path path_;
-  int fd_ = -1;
+  AppendFile file_;
 };
+
+// Takes the lines of later steps, and one that was cut off, out of a metrics file: a run that goes
+// on after `step` writes them again. A file that is missing counts as empty.
+void cut_metrics(const std::filesystem::path& path, int64_t step);
 
 }  // namespace graft

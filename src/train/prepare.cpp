@@ -8,10 +8,12 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/data_identity.h"
 #include "models/layout.h"
 #include "train/data_audit.h"
 #include "train/flops.h"
 #include "train/process.h"
+#include "train/start.h"
 #include "train/trained.h"
 
 namespace graft {
@@ -26,8 +28,9 @@ constexpr size_t kCompiledAhead = 4;
 
 class Preparation {
  public:
-  explicit Preparation(Recipe recipe) : run_(std::make_unique<PreparedRun>()) {
+  Preparation(Recipe recipe, ResumePlan resume) : run_(std::make_unique<PreparedRun>()) {
     run_->recipe = std::move(recipe);
+    run_->resume = std::move(resume);
   }
 
   std::unique_ptr<PreparedRun> execute() {
@@ -35,6 +38,9 @@ class Preparation {
     refuse_mesh();
     run_->output = run_->recipe.output_dir;
     run_->compute = choose_compute(run_->recipe.compute, run_->recipe.model);
+    tell_resume();
+    identify_base();
+    start_ = starting_point(run_->recipe, run_->resume);
     load_model();
     try {
       load_data();
@@ -62,6 +68,23 @@ class Preparation {
     }
   }
 
+  void tell_resume() {
+    for (const std::string& note : run_->resume.notes)
+      run_->audit.add("resume", AuditStatus::kOk, note);
+    for (const std::string& warning : run_->resume.warnings)
+      run_->audit.add("resume", AuditStatus::kWarning, warning);
+    if (run_->resume.checkpoint) run_->progress = run_->resume.checkpoint->manifest.progress;
+  }
+
+  // Names and shapes are compared at once; contents are read in the background.
+  void identify_base() {
+    run_->base = std::make_unique<BaseIdentityTask>(run_->recipe.model);
+    if (!run_->resume.checkpoint) return;
+    run_->expected_base = run_->resume.checkpoint->base();
+    require_same_base(*run_->expected_base, base_outline(run_->recipe.model),
+                      run_->resume.checkpoint->folder);
+  }
+
   void load_model() {
     // Trained weights are kept in f32; a frozen base in what is computed with.
     run_->state = load_model_state(run_->recipe.model, full() ? DType::kF32 : run_->compute.dtype);
@@ -77,11 +100,9 @@ class Preparation {
     }
     std::sort(run_->trained.begin(), run_->trained.end());
     for (const std::string& name : run_->trained) {
-      const Tensor& value = run_->state.tensors.at(name);
-      run_->audit.trainable_parameters += value.elements();
-      run_->state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, value.shape());
-      run_->state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, value.shape());
+      run_->audit.trainable_parameters += run_->state.tensors.at(name).elements();
     }
+    begin_optimizer(run_->state, run_->trained, start_ ? start_->checkpoint : std::nullopt);
     run_->audit.total_parameters =
         run_->state.parameter_count() + run_->state.adapter_parameter_count();
   }
@@ -101,61 +122,38 @@ class Preparation {
           fmt::format("\"{}\" in training.trainable matches no parameter; graft inspect lists them",
                       pattern));
     }
+    if (start_) load_trained_parameters(run_->state, run_->trained, *start_);
+    tell_start("the base model's weights");
+  }
+
+  void tell_start(const std::string& otherwise) {
+    run_->audit.add("start", AuditStatus::kOk,
+                    "training begins from " + (start_ ? start_->words : otherwise));
   }
 
   void attach() {
-    AdapterConfig config = run_->recipe.lora;
-    std::string start = "a fresh adapter (A uniform, B zero)";
-    if (!run_->recipe.init_adapter.empty()) {
-      config = initial_config();
-      start = fmt::format("the adapter in {}", run_->recipe.init_adapter);
-    }
-    run_->state.adapter_config = config;
-    run_->state.adapter = plan_adapters(config, all_linears(run_->state.config));
+    const bool from_elsewhere =
+        !run_->recipe.init_adapter.empty() || !run_->recipe.training.init_state.empty();
+    if (start_ && from_elsewhere) take_adapter_options(run_->recipe, start_->folder);
+    run_->state.adapter_config = run_->recipe.lora;
+    run_->state.adapter = plan_adapters(run_->recipe.lora, all_linears(run_->state.config));
     audit_targets(run_->audit, run_->state.adapter.modules_per_target,
                   run_->state.adapter.unmatched_targets, run_->state.adapter.unmatched_patterns);
     if (!run_->audit.ok()) {
       report_audit();
       refuse_unless_ok(run_->audit);
     }
-    if (run_->recipe.init_adapter.empty()) {
+    if (start_) {
+      for (auto& [name, tensor] : load_adapter(start_->folder, run_->state.adapter)) {
+        run_->state.tensors.insert_or_assign(name, std::move(tensor));
+      }
+    } else {
       for (const VariableSpec& v : run_->state.adapter.variables) {
         run_->state.tensors.insert_or_assign(
             v.name, initial_adapter_value(v, static_cast<uint64_t>(run_->recipe.training.seed)));
       }
-    } else {
-      for (auto& [name, tensor] : load_adapter(run_->recipe.init_adapter, run_->state.adapter)) {
-        run_->state.tensors.insert_or_assign(name, std::move(tensor));
-      }
     }
-    run_->audit.add("start", AuditStatus::kOk, "training begins from " + start);
-  }
-
-  // The configuration of lora.init_adapter; what the recipe says besides must agree with it.
-  AdapterConfig initial_config() const {
-    AdapterConfig config = read_adapter_folder_config(run_->recipe.init_adapter);
-    const auto agree = [&](const char* key, const auto& asked, const auto& found) {
-      if (!run_->recipe.given(key) || asked == found) return;
-      throw Error(fmt::format("{} is {} in the recipe and {} in {}", key, asked, found,
-                              run_->recipe.init_adapter),
-                  run_->recipe.where(key), "leave it out, or begin from another adapter");
-    };
-    agree("lora.r", run_->recipe.lora.r, config.r);
-    agree("lora.lora_alpha", run_->recipe.lora.lora_alpha, config.lora_alpha);
-    agree("lora.use_rslora", run_->recipe.lora.use_rslora, config.use_rslora);
-    if (run_->recipe.given("lora.target_modules"))
-      config.target_modules = run_->recipe.lora.target_modules;
-    if (run_->recipe.given("lora.exclude_modules"))
-      config.exclude_modules = run_->recipe.lora.exclude_modules;
-    if (run_->recipe.given("lora.layers_to_transform")) {
-      config.layers_to_transform = run_->recipe.lora.layers_to_transform;
-    }
-    if (run_->recipe.given("lora.rank_pattern"))
-      config.rank_pattern = run_->recipe.lora.rank_pattern;
-    if (run_->recipe.given("lora.alpha_pattern"))
-      config.alpha_pattern = run_->recipe.lora.alpha_pattern;
-    config.lora_dropout = run_->recipe.lora.lora_dropout;
-    return config;
+    tell_start("a fresh adapter (A uniform, B zero)");
   }
 
   void load_data() {
@@ -179,11 +177,13 @@ class Preparation {
     run_->batches.shuffle = run_->recipe.training.shuffle;
     run_->batches.seed = static_cast<uint64_t>(run_->recipe.training.seed);
     run_->stream.emplace(run_->train_data.examples, run_->batches);
+    run_->data_identity = data_identity(*run_->train_data.examples, *run_->stream, run_->batches);
     const double per_step =
         static_cast<double>(run_->batches.batch_size * run_->batches.accumulation);
     run_->total_steps = run_->recipe.training.max_steps.value_or(static_cast<int64_t>(
         std::ceil(run_->recipe.training.num_train_epochs *
                   static_cast<double>(run_->stream->sequences_per_epoch()) / per_step)));
+    if (run_->resume.checkpoint) continue_data();
     if (run_->state.config.max_position_embeddings > 0 &&
         run_->train_data.longest > run_->state.config.max_position_embeddings) {
       run_->audit.add(
@@ -193,13 +193,38 @@ class Preparation {
     }
   }
 
+  // Goes to the checkpoint's place in the data, which must be the same data.
+  void continue_data() {
+    const Checkpoint& checkpoint = *run_->resume.checkpoint;
+    if (checkpoint.manifest.data.sha256 != run_->data_identity.sha256) {
+      const std::string problem = fmt::format(
+          "the rows of {} are not those that this run began with: {} then, {} now, other content",
+          run_->recipe.data.train, checkpoint.manifest.data.rows, run_->data_identity.rows);
+      if (!run_->resume.forced) {
+        throw Error("data.train: " + problem, checkpoint.folder.string(),
+                    "put the old rows back, or go on all the same with --force-resume");
+      }
+      run_->audit.add("resume", AuditStatus::kWarning, problem);
+    }
+    const DataPosition& position = checkpoint.manifest.progress.position;
+    const bool is_there = position.sequence < run_->stream->sequences_per_epoch();
+    run_->stream->seek(is_there ? position : DataPosition{position.epoch + 1, 0});
+    if (run_->total_steps < run_->progress.step) {
+      throw Error(fmt::format("the recipe asks for {} steps, and the run has taken {}",
+                              run_->total_steps, run_->progress.step),
+                  checkpoint.folder.string(),
+                  "ask for more steps, or go back with training.resume=\"step N\"");
+    }
+  }
+
   // Rehearses what the end of the run does, so that it cannot fail there for a reason known now.
   void check_before_start() {
     int64_t bytes = 0;
     for (const std::string& name : run_->trained) {
       bytes += static_cast<int64_t>(run_->state.tensors.at(name).size_bytes());
     }
-    audit_output(run_->audit, run_->output, 2 * bytes);
+    // The result, one checkpoint with both moments, and one more that is being written.
+    audit_output(run_->audit, run_->output, 7 * bytes);
     if (full() || !run_->audit.ok()) return;
     const std::filesystem::path rehearsal = run_->output / ".rehearsal-adapter";
     try {
@@ -229,8 +254,10 @@ class Preparation {
   void prepare_programs() {
     std::map<BatchShape, int64_t> shapes;
     BatchStream ahead(run_->train_data.examples, run_->batches);
-    for (int64_t i = 0; i < std::min(run_->total_steps, kShapeHorizon); ++i)
-      ++shapes[shape_of(ahead.next())];
+    ahead.seek(run_->stream->position());
+    // At least one, though a run that goes on may have taken all its steps.
+    const int64_t left = std::max<int64_t>(1, run_->total_steps - run_->progress.step);
+    for (int64_t i = 0; i < std::min(left, kShapeHorizon); ++i) ++shapes[shape_of(ahead.next())];
     run_->runner.emplace(options_of_step(), run_->state.tensors, run_->compute.threads);
     // The largest first: its plan is the run's.
     std::vector<std::pair<BatchShape, int64_t>> order(shapes.begin(), shapes.end());
@@ -269,7 +296,9 @@ class Preparation {
     // What is resident besides the arena is measured, not planned: program text, libraries, data.
     const int64_t resident = resident_bytes();
     const auto arena = static_cast<int64_t>(run_->runner->arena_bytes());
-    run_->planned_peak = std::max(resident + arena, peak_resident_bytes());
+    // A checkpoint that is written while training goes on is a copy of what is trained.
+    const int64_t copy = saves_meanwhile() ? 3 * trained : 0;
+    run_->planned_peak = std::max(resident + arena + copy, peak_resident_bytes());
     const nlohmann::ordered_json document = {
         {"weights_bytes", weights},
         {"trained_bytes", trained},
@@ -277,6 +306,7 @@ class Preparation {
         {"arena_bytes", arena},
         {"activation_bytes", plan.activation_bytes},
         {"scratch_bytes", plan.scratch_bytes},
+        {"checkpoint_copy_bytes", copy},
         {"resident_before_arena_bytes", resident},
         {"predicted_peak_bytes", run_->planned_peak},
         {"gemm_limit_flops_per_second", run_->gemm_limit},
@@ -293,6 +323,11 @@ class Preparation {
     run_->runner->reserve();
   }
 
+  bool saves_meanwhile() const {
+    const int64_t every = run_->recipe.training.save_steps;
+    return every > 0 && (run_->progress.step / every + 1) * every < run_->total_steps;
+  }
+
   void report_audit() {
     log_line(format_audit(run_->audit, isatty(STDERR_FILENO) != 0));
     std::error_code error;
@@ -301,6 +336,7 @@ class Preparation {
   }
 
   std::unique_ptr<PreparedRun> run_;
+  std::optional<StartingPoint> start_;  // of the trained weights; none: fresh
 };
 
 }  // namespace
@@ -317,9 +353,14 @@ AdapterConfig PreparedRun::saved_adapter_config() const {
   return config;
 }
 
-std::unique_ptr<PreparedRun> prepare_run(Recipe recipe) {
+void PreparedRun::require_expected_base() const {
+  const BaseIdentity& found = base->get();
+  if (expected_base) require_same_base(*expected_base, found, resume.checkpoint->folder);
+}
+
+std::unique_ptr<PreparedRun> prepare_run(Recipe recipe, ResumePlan resume) {
   require_keys(recipe, {"model", "output_dir", "data.train"});
-  return Preparation(std::move(recipe)).execute();
+  return Preparation(std::move(recipe), std::move(resume)).execute();
 }
 
 }  // namespace graft

@@ -34,10 +34,12 @@ namespace graft {
 enum class TrainingMethod : uint8_t { kLora, kFull };
 enum class Schedule : uint8_t { kConstant, kConstantWithWarmup, kLinear, kCosine };
 enum class ComputeDType : uint8_t { kAuto, kF32, kBF16 };
+enum class InstructionSet : uint8_t { kAuto, kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 enum class ExecutorKind : uint8_t { kNative };
 std::string_view training_method_name(TrainingMethod method);  // "lora"
 std::string_view schedule_name(Schedule schedule);             // "constant_with_warmup"
 std::string_view compute_dtype_name(ComputeDType dtype);       // "bf16"
+std::string_view instruction_set_name(InstructionSet isa);     // "avx2"
 std::string_view executor_name(ExecutorKind executor);         // "native"
 
 struct TrainingOptions {
@@ -61,6 +63,13 @@ struct TrainingOptions {
   int64_t eval_steps = 0;   // 0: before the first step and after the last only
   int64_t stats_steps = 0;  // 0: never
   Remat remat = Remat::kMinimal;
+  int64_t save_steps = 500;                 // 0: after the last step only
+  std::optional<int64_t> save_total_limit;  // none: all are kept
+  bool save_on_exit = true;
+  bool save_base = false;
+  std::string resume = "auto";  // or never, "step N", a checkpoint's or a run's folder
+  bool overwrite_output_dir = false;
+  std::string init_state;  // a checkpoint, a run, or exported parameters; empty: none
 };
 
 // Shared with the commands that only run a model.
@@ -68,6 +77,7 @@ struct ComputeOptions {
   ComputeDType dtype = ComputeDType::kAuto;
   int64_t threads = 0;  // 0: every core
   ExecutorKind executor = ExecutorKind::kNative;
+  InstructionSet isa = InstructionSet::kAuto;
 };
 
 struct Recipe {

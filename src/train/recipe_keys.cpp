@@ -171,6 +171,23 @@ std::vector<RecipeKey> training_rows() {
           "training.remat", GRAFT_PLACE(training.remat),
           std::vector<Remat>{Remat::kNone, Remat::kMinimal, Remat::kFull}, remat_name,
           "what the backward pass computes again: nothing, all but the results of GEMMs, or all"),
+      row("training.save_steps", GRAFT_PLACE(training.save_steps), whole(0),
+          "a checkpoint every this many steps, and after the last in any case; 0: only then"),
+      row("training.save_total_limit", GRAFT_PLACE(training.save_total_limit), whole(1),
+          "keep this many checkpoints, the newest; null: all"),
+      row("training.save_on_exit", GRAFT_PLACE(training.save_on_exit), truth,
+          "at SIGTERM or SIGINT finish the step, save a checkpoint and exit with 0"),
+      row("training.save_base", GRAFT_PLACE(training.save_base), truth,
+          "put the frozen base weights into each checkpoint too"),
+      row("training.resume", GRAFT_PLACE(training.resume),
+          Rule<std::string>{"auto, never, step N, or path"},
+          "go on from: the newest whole checkpoint of output_dir, none, that of step N, or that of "
+          "another run"),
+      row("training.overwrite_output_dir", GRAFT_PLACE(training.overwrite_output_dir), truth,
+          "with resume: never, remove the run that output_dir holds"),
+      row("training.init_state", GRAFT_PLACE(training.init_state), Rule<std::string>{"path"},
+          "begin with the weights and the optimiser of another run or checkpoint (or exported "
+          "weights alone), at step 0; null: not"),
   };
   rows[2].default_text = "2e-4 (lora), 2e-5 (full)";
   rows[16].type = "whole number from 0 to 4294967295";
@@ -188,6 +205,13 @@ std::vector<RecipeKey> compute_rows() {
       choice("compute.executor", GRAFT_PLACE(compute.executor),
              std::vector<ExecutorKind>{ExecutorKind::kNative}, executor_name,
              "what runs the graph"),
+      choice("compute.isa", GRAFT_PLACE(compute.isa),
+             std::vector<InstructionSet>{InstructionSet::kAuto, InstructionSet::kSse4,
+                                         InstructionSet::kAvx2, InstructionSet::kAvx512,
+                                         InstructionSet::kAvx512Bf16, InstructionSet::kAmx},
+             instruction_set_name,
+             "the instruction set to compute with, so that another machine gives the same bits; "
+             "auto: the best there is"),
   };
 }
 
@@ -229,6 +253,17 @@ std::string_view compute_dtype_name(ComputeDType dtype) {
     case ComputeDType::kAuto: return "auto";
     case ComputeDType::kF32: return "f32";
     case ComputeDType::kBF16: return "bf16";
+  }
+  return "";
+}
+std::string_view instruction_set_name(InstructionSet isa) {
+  switch (isa) {
+    case InstructionSet::kAuto: return "auto";
+    case InstructionSet::kSse4: return "sse4";
+    case InstructionSet::kAvx2: return "avx2";
+    case InstructionSet::kAvx512: return "avx512";
+    case InstructionSet::kAvx512Bf16: return "avx512_bf16";
+    case InstructionSet::kAmx: return "amx";
   }
   return "";
 }

@@ -1,14 +1,12 @@
 #include "train/tensorboard.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 
-#include "base/error.h"
 #include "formats/protobuf.h"
 
 namespace graft {
@@ -35,8 +33,10 @@ using protobuf::bytes_field, protobuf::double_field, protobuf::float_field;
 using protobuf::little_endian, protobuf::varint_field;
 
 // Field numbers of event.proto and summary.proto.
-constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+              kEventSessionLog = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+constexpr int kSessionStatus = 1, kSessionStart = 1;
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -52,26 +52,27 @@ uint32_t crc32c(std::string_view bytes) {
   return crc ^ 0xffffffffu;
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder) {
+namespace {
+
+std::filesystem::path event_file(const std::filesystem::path& folder) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {"localhost"};
-  const double now = wall_time();
-  path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now),
-                               host.data(), ::getpid());
-  file_ = std::fopen(path_.c_str(), "wb");
-  if (file_ == nullptr) {
-    throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
-  }
-  try {
-    append_record(double_field(kEventWallTime, now) +
-                  bytes_field(kEventFileVersion, "brain.Event:2"));
-  } catch (...) {
-    std::fclose(file_);
-    throw;
-  }
+  // The process's number keeps two runs in the same second apart.
+  return folder / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(wall_time()),
+                              host.data(), ::getpid());
 }
 
-TensorBoardWriter::~TensorBoardWriter() { std::fclose(file_); }
+}  // namespace
+
+TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_t completed_steps)
+    : file_(event_file(folder), AppendFile::Begin::kAnew) {
+  append_record(double_field(kEventWallTime, wall_time()) +
+                bytes_field(kEventFileVersion, "brain.Event:2"));
+  if (completed_steps == 0) return;
+  append_record(double_field(kEventWallTime, wall_time()) +
+                varint_field(kEventStep, static_cast<uint64_t>(completed_steps) + 1) +
+                bytes_field(kEventSessionLog, varint_field(kSessionStatus, kSessionStart)));
+}
 
 void TensorBoardWriter::write(int64_t step,
                               const std::vector<std::pair<std::string, double>>& scalars) {
@@ -90,10 +91,7 @@ void TensorBoardWriter::append_record(std::string_view event) {
   std::string record = length + little_endian(masked_crc(length));
   record += event;
   record += little_endian(masked_crc(event));
-  if (std::fwrite(record.data(), 1, record.size(), file_) != record.size() ||
-      std::fflush(file_) != 0) {
-    throw Error(fmt::format("cannot write: {}", std::strerror(errno)), path_.string());
-  }
+  file_.append(record);
 }
 
 }  // namespace graft

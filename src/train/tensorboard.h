@@ -9,12 +9,13 @@
 //   events.write(step, {{"train/loss", 4.68}, {"train/grad_norm", 0.9}});
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/append_file.h"
 
 namespace graft {
 
@@ -23,21 +24,19 @@ uint32_t crc32c(std::string_view bytes);  // Castagnoli, as in RFC 3720
 class TensorBoardWriter {
  public:
   // Creates events.out.tfevents.<seconds>.<host>.<process> in `folder`; raises Error naming it.
-  explicit TensorBoardWriter(const std::filesystem::path& folder);
-  ~TensorBoardWriter();
-  TensorBoardWriter(const TensorBoardWriter&) = delete;
-  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
+  // Where steps were completed before, TensorBoard is told to drop what older files say of later
+  // ones.
+  explicit TensorBoardWriter(const std::filesystem::path& folder, int64_t completed_steps = 0);
 
   // Scalars at one step, there for TensorBoard when the call returns.
   void write(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
 
  private:
   void append_record(std::string_view event);
 
-  std::filesystem::path path_;
-  std::FILE* file_ = nullptr;
+  AppendFile file_;
 };
 
 }  // namespace graft

@@ -2,17 +2,23 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "cpu/isa.h"
 #include "train/metrics.h"
 #include "train/model_folder.h"
 #include "train/prepare.h"
 #include "train/process.h"
 #include "train/progress.h"
+#include "train/run_checkpoints.h"
 #include "train/schedule.h"
 #include "train/tensorboard.h"
 
@@ -27,14 +33,24 @@ double seconds_since(Clock::time_point start) {
 
 double megabytes(double bytes) { return bytes / 1e6; }
 
+// The name of a run's result in its folder.
+std::string result_name(const PreparedRun& run) { return run.full() ? "model" : "adapter"; }
+
 class Loop {
  public:
-  explicit Loop(PreparedRun& run) : run_(run) {}
+  Loop(PreparedRun& run, const TrainingControl& control)
+      : run_(run),
+        control_(control),
+        progress_(run.progress),
+        length_(schedule_length(run.recipe.training, run.total_steps)),
+        checkpoints_(run, length_) {}
 
   TrainingSummary execute() {
+    if (run_.resume.overwrite) remove_run(run_.output);
     write_file_atomically(run_.output / "recipe.resolved.yaml", format_recipe(run_.recipe));
+    open_logs();
     train();
-    return finish();
+    return stopped_ ? stop() : finish();
   }
 
  private:
@@ -47,40 +63,85 @@ class Loop {
     }
   }
 
-  double evaluate(int64_t step) {
+  // Metrics go on at the step from which the run goes on, or begin anew.
+  void open_logs() {
+    const std::filesystem::path metrics = run_.output / "metrics.jsonl";
+    const bool goes_on = run_.resume.checkpoint.has_value();
+    if (goes_on && run_.resume.elsewhere) take_metrics_from(run_.resume.checkpoint->folder);
+    if (goes_on) cut_metrics(metrics, progress_.step);
+    else remove_old_events();
+    disk::remove_all(run_.output / "summary.json");  // until this run has one of its own
+    const int64_t superseded =
+        CheckpointFolder::of_run(run_.output).supersede_after(goes_on ? progress_.step : -1);
+    if (superseded > 0) {
+      info("{} checkpoints of later steps are set aside as checkpoints/superseded-step-...",
+           superseded);
+    }
+    metrics_.emplace(metrics, goes_on ? AppendFile::Begin::kContinue : AppendFile::Begin::kAnew);
+    events_.emplace(run_.output, progress_.step);
+    bar_.emplace(run_.total_steps,
+                 isatty(STDERR_FILENO) ? Progress::Style::kTerminal : Progress::Style::kPlain,
+                 [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); });
+  }
+
+  // Of a run whose checkpoint this one goes on from: <run>/checkpoints/step-...
+  void take_metrics_from(const std::filesystem::path& checkpoint) const {
+    const std::filesystem::path source =
+        std::filesystem::absolute(checkpoint).parent_path().parent_path() / "metrics.jsonl";
+    const bool there = std::filesystem::exists(source);
+    write_file_atomically(run_.output / "metrics.jsonl", there ? read_text_file(source) : "");
+  }
+
+  void evaluate() {
     EvaluationResult result;
     for (int64_t i = 0; i < run_.eval_batches->size(); ++i)
       run_.runner->evaluate(run_.eval_batches->get(i), result);
-    metrics_->write(EvalMetrics{step, result.loss(), result.trained_tokens});
-    events_->write(step, {{"eval/loss", result.loss()}});
-    progress_->note(fmt::format("step {}: eval loss {:.4f} over {} tokens", step, result.loss(),
-                                result.trained_tokens));
-    return result.loss();
+    const Evaluation evaluation{progress_.step, result.loss(), result.trained_tokens};
+    metrics_->write(EvalMetrics{evaluation.step, evaluation.loss, evaluation.tokens});
+    events_->write(evaluation.step, {{"eval/loss", evaluation.loss}});
+    bar_->note(fmt::format("step {}: eval loss {:.4f} over {} tokens", evaluation.step,
+                           evaluation.loss, evaluation.tokens));
+    if (!progress_.first_evaluation) progress_.first_evaluation = evaluation;
+    const auto& best = progress_.best_evaluation;
+    if (!best || evaluation.loss < best->loss) progress_.best_evaluation = evaluation;
+    progress_.last_evaluation = evaluation;
   }
 
   void train() {
-    remove_old_events();
-    metrics_.emplace(run_.output / "metrics.jsonl");
-    events_.emplace(run_.output);
-    progress_.emplace(
-        run_.total_steps,
-        isatty(STDERR_FILENO) ? Progress::Style::kTerminal : Progress::Style::kPlain,
-        [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); });
-    if (run_.eval_batches) summary_.eval_loss_before = evaluate(0);
     const TrainingOptions& t = run_.recipe.training;
-    const ScheduleLength length = schedule_length(t, run_.total_steps);
+    if (run_.eval_batches && progress_.step == 0) evaluate();
     start_ = Clock::now();
-    for (int64_t step = 1; step <= run_.total_steps; ++step) {
-      const double rate = *t.learning_rate * schedule_factor(t.lr_scheduler_type, step - 1, length);
-      take_step(step, rate);
-      const bool evaluates = t.eval_steps > 0 && step % t.eval_steps == 0;
-      if (run_.eval_batches && (evaluates || step == run_.total_steps)) {
+    for (stopped_ = stop_requested(); progress_.step < run_.total_steps && !stopped_;
+         stopped_ = stop_requested()) {
+      const double factor = schedule_factor(t.lr_scheduler_type, progress_.step, length_);
+      take_step(progress_.step + 1, *t.learning_rate * factor);
+      const bool evaluates = t.eval_steps > 0 && progress_.step % t.eval_steps == 0;
+      if (run_.eval_batches && (evaluates || progress_.step == run_.total_steps)) {
         const Clock::time_point before = Clock::now();
-        summary_.eval_loss_after = evaluate(step);
+        evaluate();
         start_ += Clock::now() - before;  // evaluation is not training time
       }
+      check_base();
+      checkpoints_.raise_failure();
+      if (checkpoints_.due(progress_.step)) save();
     }
-    progress_->finish();
+    bar_->finish();
+    stopped_ = stopped_ && progress_.step < run_.total_steps;
+  }
+
+  bool stop_requested() const { return control_.stop_requested && control_.stop_requested(); }
+
+  // As soon as the base's files have been read, once.
+  void check_base() {
+    if (base_checked_ || !run_.base->ready()) return;
+    run_.require_expected_base();
+    base_checked_ = true;
+  }
+
+  // The lines of metrics are on the disk before the checkpoint that they lead to.
+  void save() {
+    metrics_->sync();
+    checkpoints_.save();
   }
 
   // One step, and its line in the log when it is due.
@@ -93,41 +154,50 @@ class Loop {
         run_.runner->train(batch, {rate, step, static_cast<uint64_t>(t.seed)}, statistics);
     const double seconds = seconds_since(before);
     if (!result.finite) stop_not_finite(step, result, batch);
-    tokens_ += batch.tokens;
-    trained_tokens_ += batch.trained_tokens;
-    interval_.loss += result.loss * static_cast<double>(batch.trained_tokens);
-    interval_.trained_tokens += batch.trained_tokens;
-    interval_.tokens += batch.tokens;
-    interval_.seconds += seconds;
-    interval_.flops += run_.runner->gemm_flops(shape_of(batch));
-    ++interval_.steps;
-    summary_.steps = step;
-    if (step % t.logging_steps != 0 && step != run_.total_steps && !statistics) return;
+    progress_.step = step;
+    progress_.position = run_.stream->position();
+    progress_.tokens += batch.tokens;
+    progress_.trained_tokens += batch.trained_tokens;
+    new_tokens_ += batch.tokens;
+    MetricsInterval& interval = progress_.interval;
+    interval.loss += result.loss * static_cast<double>(batch.trained_tokens);
+    interval.trained_tokens += batch.trained_tokens;
+    interval.tokens += batch.tokens;
+    interval.seconds += seconds;
+    interval.flops += run_.runner->gemm_flops(shape_of(batch));
+    ++interval.steps;
+    if (step % t.logging_steps == 0 || step == run_.total_steps || statistics) {
+      report(result, rate);
+    }
+  }
+
+  void report(const StepResult& result, double rate) {
+    const MetricsInterval& interval = progress_.interval;
     StepMetrics m;
-    m.step = step;
+    m.step = progress_.step;
     m.epoch = run_.stream->epochs_done();
-    m.loss = interval_.loss / static_cast<double>(interval_.trained_tokens);
+    m.loss = interval.loss / static_cast<double>(interval.trained_tokens);
     m.grad_norm = result.grad_norm;
     m.learning_rate = rate;
-    m.tokens = tokens_;
-    m.trained_tokens = trained_tokens_;
-    m.tokens_per_second = static_cast<double>(interval_.tokens) / interval_.seconds;
-    m.step_seconds = interval_.seconds / static_cast<double>(interval_.steps);
+    m.tokens = progress_.tokens;
+    m.trained_tokens = progress_.trained_tokens;
+    m.tokens_per_second = static_cast<double>(interval.tokens) / interval.seconds;
+    m.step_seconds = interval.seconds / static_cast<double>(interval.steps);
     m.peak_rss_bytes = peak_resident_bytes();
-    m.gemm_share = interval_.flops / interval_.seconds / run_.gemm_limit;
+    m.gemm_share = interval.flops / interval.seconds / run_.gemm_limit;
     m.stats = result.statistics;
     metrics_->write(m);
-    events_->write(step, {{"train/loss", m.loss},
-                          {"train/grad_norm", m.grad_norm},
-                          {"train/learning_rate", m.learning_rate},
-                          {"train/tokens_per_second", m.tokens_per_second}});
-    progress_->update(m, seconds_since(start_));
-    summary_.final_loss = m.loss;
-    interval_ = {};
+    events_->write(m.step, {{"train/loss", m.loss},
+                            {"train/grad_norm", m.grad_norm},
+                            {"train/learning_rate", m.learning_rate},
+                            {"train/tokens_per_second", m.tokens_per_second}});
+    bar_->update(m, seconds_since(start_));
+    progress_.loss = m.loss;
+    progress_.interval = {};
   }
 
   [[noreturn]] void stop_not_finite(int64_t step, const StepResult& result, const Batch& batch) {
-    progress_->finish();
+    bar_->finish();
     std::string tensors;
     for (size_t i = 0; i < run_.trained.size() && tensors.size() < 200; ++i) {
       if (std::isfinite(result.squared_norms[i])) continue;
@@ -143,21 +213,28 @@ class Loop {
         "", "lower training.learning_rate, or look at these rows");
   }
 
-  TrainingSummary finish() {
-    if (run_.full()) {
-      summary_.result = run_.output / "model";
-      save_model_folder(summary_.result, run_.state, run_.text ? &*run_.text : nullptr,
-                        [&](const std::string& name) { return run_.state.tensors.at(name); });
-    } else {
-      summary_.result = run_.output / "adapter";
-      save_adapter(summary_.result, run_.saved_adapter_config(), run_.state.adapter,
-                   run_.state.tensors);
-      load_adapter(summary_.result, run_.state.adapter);  // it is whole, finite, and loads
+  // Ends early, so that the same command goes on later.
+  TrainingSummary stop() {
+    fill_summary();
+    if (progress_.step == 0) {
+      info("stopped by {} before the first step; there is nothing to save", control_.stopped_by());
+      return summary_;
     }
+    metrics_->sync();
+    const std::filesystem::path saved = checkpoints_.save_last();
+    info("stopped by {} after step {} of {}; saved {}; the same command goes on from there",
+         control_.stopped_by(), progress_.step, run_.total_steps, saved.string());
+    return summary_;
+  }
+
+  TrainingSummary finish() {
+    metrics_->sync();
+    checkpoints_.save_last();
+    run_.require_expected_base();
+    write_result();
+    fill_summary();
     const double elapsed = seconds_since(start_);
-    summary_.tokens_per_second = static_cast<double>(tokens_) / elapsed;
-    summary_.planned_peak_bytes = run_.planned_peak;
-    summary_.measured_peak_bytes = peak_resident_bytes();
+    summary_.tokens_per_second = static_cast<double>(new_tokens_) / elapsed;
     info("trained {} steps in {}: {:.0f} tokens/s; peak memory {:.0f} MB, predicted {:.0f} MB",
          summary_.steps, format_duration(elapsed), summary_.tokens_per_second,
          megabytes(static_cast<double>(summary_.measured_peak_bytes)),
@@ -172,26 +249,108 @@ class Loop {
     return summary_;
   }
 
-  struct Interval {
-    double loss = 0, seconds = 0, flops = 0;
-    int64_t trained_tokens = 0, tokens = 0, steps = 0;
-  };
+  void fill_summary() {
+    summary_.steps = progress_.step;
+    summary_.final_loss = progress_.loss;
+    if (progress_.first_evaluation) summary_.eval_loss_before = progress_.first_evaluation->loss;
+    // An evaluation before the first step says nothing of what came after.
+    if (progress_.last_evaluation && progress_.last_evaluation->step > 0) {
+      summary_.eval_loss_after = progress_.last_evaluation->loss;
+    }
+    summary_.planned_peak_bytes = run_.planned_peak;
+    summary_.measured_peak_bytes = peak_resident_bytes();
+  }
+
+  // Written aside and put in place as a whole; summary.json says that it is there.
+  void write_result() {
+    const std::filesystem::path unfinished = run_.output / (kTemporaryPrefix + result_name(run_));
+    disk::remove_all(unfinished);
+    if (run_.full()) {
+      save_model_folder(unfinished, run_.state, run_.text ? &*run_.text : nullptr,
+                        [&](const std::string& name) { return run_.state.tensors.at(name); });
+    } else {
+      require_learned();
+      save_adapter(unfinished, run_.saved_adapter_config(), run_.state.adapter, run_.state.tensors);
+      load_adapter(unfinished, run_.state.adapter);  // it is whole, finite, and loads
+    }
+    summary_.result = run_.output / result_name(run_);
+    disk::replace_folder(unfinished, summary_.result);
+    write_file_atomically(run_.output / "summary.json", summary_json());
+  }
+
+  // An adapter whose every B is zero changes nothing.
+  void require_learned() const {
+    for (const VariableSpec& v : run_.state.adapter.variables) {
+      if (!v.name.ends_with(".lora_B")) continue;
+      const Tensor& b = run_.state.tensors.at(v.name);
+      const std::span<const float> values = b.span<float>();
+      if (std::any_of(values.begin(), values.end(), [](float x) { return x != 0; })) return;
+    }
+    throw Error(fmt::format("after {} steps every lora_B is still zero: the adapter changes "
+                            "nothing, and is not saved as a result",
+                            progress_.step),
+                run_.output.string(),
+                "the learning rate was 0 in every step (a warm-up begins at 0), or no gradient "
+                "reached the adapter; take more steps, or a shorter training.warmup_steps");
+  }
+
+  std::string summary_json() const {
+    nlohmann::ordered_json j = {{"steps", progress_.step},
+                                {"tokens", progress_.tokens},
+                                {"trained_tokens", progress_.trained_tokens},
+                                {"loss", progress_.loss},
+                                {"result", result_name(run_)}};
+    const auto add = [&](const char* name, const std::optional<Evaluation>& e) {
+      if (e) j[name] = {{"step", e->step}, {"eval_loss", e->loss}, {"eval_tokens", e->tokens}};
+    };
+    add("first_evaluation", progress_.first_evaluation);
+    add("best_evaluation", progress_.best_evaluation);
+    add("last_evaluation", progress_.last_evaluation);
+    return j.dump(2) + "\n";
+  }
 
   PreparedRun& run_;
+  const TrainingControl& control_;
+  RunProgress& progress_;  // of the run
+  ScheduleLength length_;
+  RunCheckpoints checkpoints_;
   std::optional<MetricsWriter> metrics_;
   std::optional<TensorBoardWriter> events_;
-  std::optional<Progress> progress_;
+  std::optional<Progress> bar_;
   Clock::time_point start_;
-  int64_t tokens_ = 0, trained_tokens_ = 0;
-  Interval interval_;
+  int64_t new_tokens_ = 0;  // of this process
+  bool stopped_ = false, base_checked_ = false;
   TrainingSummary summary_;
 };
 
+// What a run says that has nothing left to do.
+TrainingSummary finished_summary(const Recipe& recipe, const ResumePlan& plan) {
+  const RunProgress& p = plan.checkpoint->manifest.progress;
+  TrainingSummary summary;
+  summary.steps = p.step;
+  summary.final_loss = p.loss;
+  if (p.first_evaluation) summary.eval_loss_before = p.first_evaluation->loss;
+  if (p.last_evaluation) summary.eval_loss_after = p.last_evaluation->loss;
+  const bool full = recipe.training.method == TrainingMethod::kFull;
+  summary.result = std::filesystem::path(recipe.output_dir) / (full ? "model" : "adapter");
+  info("this run is finished: {} steps, result in {}", p.step, summary.result.string());
+  info(
+      "for more, raise training.max_steps or training.num_train_epochs; to begin anew, give "
+      "training.resume=never training.overwrite_output_dir=true");
+  return summary;
+}
+
 }  // namespace
 
-TrainingSummary run_training(Recipe recipe) {
-  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(recipe));
-  return Loop(*run).execute();
+TrainingSummary run_training(Recipe recipe, const TrainingControl& control) {
+  require_keys(recipe, {"model", "output_dir", "data.train"});
+  const InstructionSet isa = recipe.compute.isa;
+  if (isa != InstructionSet::kAuto) cpu::pin_instruction_set(instruction_set_name(isa));
+  const RunLock lock(recipe.output_dir);
+  ResumePlan plan = plan_resume(recipe, control.force_resume);
+  if (plan.finished) return finished_summary(recipe, plan);
+  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(recipe), std::move(plan));
+  return Loop(*run, control).execute();
 }
 
 }  // namespace graft

@@ -30,8 +30,8 @@ TEST(Program, VersionAndHelpSucceed) {
   EXPECT_THAT(version.out, StartsWith("graft "));
   const ProgramResult help = graft({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command :
-       {"train", "logits", "eval", "generate", "chat", "tokenize", "data", "merge", "inspect"}) {
+  for (const char* command : {"train", "logits", "eval", "generate", "chat", "tokenize", "data",
+                              "merge", "inspect", "checkpoint"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const ProgramResult page = graft({command, "--help"});
     EXPECT_EQ(page.exit_code, 0) << command;
