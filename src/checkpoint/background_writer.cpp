@@ -24,6 +24,11 @@ void BackgroundWriter::raise_failure() {
   std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+void BackgroundWriter::finish() {
+  wait();
+  buffers_.clear();
+}
+
 Tensor BackgroundWriter::copy(const std::string& key, const Tensor& value) {
   Tensor& buffer = buffers_[key];
   if (!buffer.defined() || buffer.dtype() != value.dtype() || buffer.shape() != value.shape()) {
@@ -65,7 +70,7 @@ void BackgroundWriter::save(CheckpointContents contents, Complete complete) {
 
 std::filesystem::path BackgroundWriter::save_now(CheckpointContents contents,
                                                  const Complete& complete) {
-  wait();
+  finish();
   return write(std::move(contents), complete);
 }
 

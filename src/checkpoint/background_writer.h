@@ -36,13 +36,14 @@ class BackgroundWriter {
 
   // Raises what the save before raised.
   void save(CheckpointContents contents, Complete complete);
-  // In the calling thread, without a copy.
+  // In the calling thread, without a copy; the memory of earlier copies is given back.
   std::filesystem::path save_now(CheckpointContents contents, const Complete& complete);
 
   void remove_old() const;  // all but those to keep
 
   bool busy() const { return busy_; }
   void wait();           // raises what the save raised
+  void finish();         // the same, and gives back the copy's memory
   void raise_failure();  // if one has ended in failure; does not wait
 
  private:

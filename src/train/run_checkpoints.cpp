@@ -94,7 +94,7 @@ void RunCheckpoints::save() {
 }
 
 std::filesystem::path RunCheckpoints::save_last() {
-  writer_.wait();
+  writer_.finish();
   if (saved_ == run_.progress.step) {
     writer_.remove_old();  // which a crash may have kept the run from doing
     return CheckpointFolder::of_run(run_.output).place_of(saved_);

@@ -168,6 +168,30 @@ TEST(Signal, ASecondOneEndsAtOnce) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
+// In processes of their own: the choice holds for a process.
+TEST(InstructionSet, IsPinnedRecordedAndToldWhereItChanges) {
+  TinyRun tiny;
+  const std::string best = write_recipe(tiny, "run", {"training.save_steps=4"});
+  const auto train = [&](const std::string& setting) {
+    return run_program({GRAFT_BINARY, "train", best, setting});
+  };
+  const auto pinned = train("compute.isa=sse4");
+  ASSERT_EQ(pinned.exit_code, 0) << pinned.err;
+  const Checkpoint checkpoint = CheckpointFolder::of_run(tiny / "run").open(4);
+  EXPECT_EQ(checkpoint.manifest.compute.instruction_set, "sse4");
+  const auto files = tensor_files(tiny / "run");
+  for (const char* later : {"step-00000008", "step-00000011"}) {
+    fs::remove_all(tiny / "run/checkpoints" / later);
+  }
+  const auto other = train("compute.isa=auto");
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("the checkpoint was computed with sse4"));
+  fs::remove_all(tiny / "run/checkpoints/step-00000008");
+  fs::remove_all(tiny / "run/checkpoints/step-00000011");
+  EXPECT_EQ(train("compute.isa=sse4").exit_code, 0);
+  EXPECT_TRUE(tensor_files(tiny / "run") == files);
+}
+
 TEST(Checkpoint, VerifyNamesTheFileAndOffersTheOneBefore) {
   TinyRun tiny;
   tiny.train("run", {"training.save_steps=4"});
