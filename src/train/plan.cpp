@@ -180,7 +180,7 @@ NativeMemory native_memory(const PlannedStep& planned, const BatchShape& shape) 
       default: memory.batch += bytes;
     }
   }
-  const cpu::MemoryPlan& plan = executable.plan();
+  const MemoryPlan& plan = executable.plan();
   memory.constants = static_cast<int64_t>(plan.constant_bytes);
   memory.activations = static_cast<int64_t>(plan.activation_bytes);
   memory.workspace = static_cast<int64_t>(plan.arena_bytes) - memory.activations;

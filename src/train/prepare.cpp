@@ -266,9 +266,9 @@ class Preparation {
              b.first.sequence_length * 4096 + b.first.targets;
     });
     std::string listed;
-    cpu::MemoryPlan plan;
+    MemoryPlan plan;
     for (size_t i = 0; i < std::min(order.size(), kCompiledAhead); ++i) {
-      const cpu::MemoryPlan& p = run_->runner->prepare_train(order[i].first);
+      const MemoryPlan& p = run_->runner->prepare_train(order[i].first);
       if (p.arena_bytes >= plan.arena_bytes) plan = p;
       if (i == 0 && run_->recipe.training.stats_steps > 0)
         run_->runner->prepare_train(order[i].first, true);
@@ -283,7 +283,7 @@ class Preparation {
     state_plan(plan);
   }
 
-  void state_plan(const cpu::MemoryPlan& plan) {
+  void state_plan(const MemoryPlan& plan) {
     touch_mapped_pages(run_->state);
     run_->gemm_limit = measure_gemm_limit(run_->compute.threads);
     int64_t weights = 0, trained = 0;

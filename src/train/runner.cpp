@@ -35,11 +35,11 @@ StepRunner::Program& StepRunner::program(Kind kind, const BatchShape& shape) {
   return programs_.emplace(key, std::move(program)).first->second;
 }
 
-const cpu::MemoryPlan& StepRunner::prepare_train(const BatchShape& shape, bool statistics) {
+const MemoryPlan& StepRunner::prepare_train(const BatchShape& shape, bool statistics) {
   return program(statistics ? Kind::kTrainWithStatistics : Kind::kTrain, shape).executable->plan();
 }
 
-const cpu::MemoryPlan& StepRunner::prepare_evaluation(const BatchShape& shape) {
+const MemoryPlan& StepRunner::prepare_evaluation(const BatchShape& shape) {
   return program(Kind::kEvaluate, shape).executable->plan();
 }
 

@@ -50,8 +50,8 @@ class StepRunner {
   StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads);
 
   // Compile for a shape now, not when it is first met.
-  const cpu::MemoryPlan& prepare_train(const BatchShape& shape, bool statistics = false);
-  const cpu::MemoryPlan& prepare_evaluation(const BatchShape& shape);
+  const MemoryPlan& prepare_train(const BatchShape& shape, bool statistics = false);
+  const MemoryPlan& prepare_evaluation(const BatchShape& shape);
   // Allocates what the largest prepared program needs. Programs met later may make it grow.
   void reserve();
   size_t arena_bytes() const;  // of the largest program so far
