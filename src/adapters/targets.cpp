@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <regex>
+#include <set>
 
 namespace graft {
 namespace {
@@ -32,7 +33,23 @@ class Matcher {
     }
   }
 
-  std::optional<std::string> match(const std::string& name) const {
+  // Remembers which entries matched.
+  std::optional<std::string> match(const std::string& name) {
+    const std::optional<std::string> entry = find(name);
+    if (entry) used_.insert(selection_.expression ? *selection_.expression : *entry);
+    return entry;
+  }
+
+  void list_unused(std::vector<std::string>& names, const std::string& key) const {
+    std::vector<std::string> entries = selection_.suffixes;
+    if (selection_.expression) entries = {*selection_.expression};
+    for (const std::string& entry : entries) {
+      if (!used_.contains(entry)) names.push_back(key + ": " + entry);
+    }
+  }
+
+ private:
+  std::optional<std::string> find(const std::string& name) const {
     if (selection_.expression) {
       const bool matched = !expression_ || std::regex_match(name, *expression_);
       return matched ? std::optional(leaf(name)) : std::nullopt;
@@ -43,9 +60,9 @@ class Matcher {
     return std::nullopt;
   }
 
- private:
   const ModuleSelection& selection_;
   std::optional<std::regex> expression_;
+  std::set<std::string> used_;
 };
 
 std::optional<int64_t> layer_number(const std::string& name) {
@@ -75,9 +92,9 @@ class Overrides {
     return fallback;
   }
 
-  void list_unused(std::vector<std::string>& names) const {
+  void list_unused(std::vector<std::string>& names, const std::string& key) const {
     for (const Entry& entry : entries_) {
-      if (!entry.used) names.push_back(entry.pattern);
+      if (!entry.used) names.push_back(key + ": " + entry.pattern);
     }
   }
 
@@ -94,12 +111,13 @@ class Overrides {
 }  // namespace
 
 AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearModule>& modules) {
-  const Matcher targets(config.target_modules, "lora.target_modules");
-  const Matcher excluded(config.exclude_modules, "lora.exclude_modules");
+  Matcher targets(config.target_modules, "lora.target_modules");
+  Matcher excluded(config.exclude_modules, "lora.exclude_modules");
   Overrides<int64_t> ranks(config.rank_pattern, "lora.rank_pattern");
   Overrides<double> alphas(config.alpha_pattern, "lora.alpha_pattern");
 
   AdapterPlan plan;
+  std::set<int64_t> layers;  // of the targets
   for (const LinearModule& module : modules) {
     const auto target = targets.match(module.name);
     if (!target) continue;
@@ -109,6 +127,7 @@ AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearM
     if (config.layers_to_transform) {
       const auto layer = layer_number(module.name);
       const auto& wanted = *config.layers_to_transform;
+      if (layer) layers.insert(*layer);
       if (!layer || std::find(wanted.begin(), wanted.end(), *layer) == wanted.end()) continue;
     }
     LoraSite site;
@@ -137,8 +156,13 @@ AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearM
   for (const std::string& suffix : config.target_modules.suffixes) {
     if (!plan.modules_per_target.contains(suffix)) plan.unmatched_targets.push_back(suffix);
   }
-  ranks.list_unused(plan.unmatched_patterns);
-  alphas.list_unused(plan.unmatched_patterns);
+  excluded.list_unused(plan.unmatched_patterns, "lora.exclude_modules");
+  for (const int64_t layer : config.layers_to_transform.value_or(std::vector<int64_t>())) {
+    if (layers.contains(layer)) continue;
+    plan.unmatched_patterns.push_back(fmt::format("lora.layers_to_transform: {}", layer));
+  }
+  ranks.list_unused(plan.unmatched_patterns, "lora.rank_pattern");
+  alphas.list_unused(plan.unmatched_patterns, "lora.alpha_pattern");
   return plan;
 }
 

@@ -19,9 +19,10 @@ struct AdapterPlan {
   LoraSites sites;
   // Sites by target: the suffix that matched, or the leaf name for an expression ("q_proj": 30).
   std::map<std::string, int64_t> modules_per_target;
-  std::vector<std::string> unmatched_targets;   // suffixes that matched nothing
-  std::vector<std::string> unmatched_patterns;  // of rank_pattern and alpha_pattern
-  std::vector<VariableSpec> variables;          // lora_A, lora_B of each site, in module order
+  std::vector<std::string> unmatched_targets;  // suffixes that matched nothing
+  // Entries of the other keys that touched no module: "lora.rank_pattern: q_prj".
+  std::vector<std::string> unmatched_patterns;
+  std::vector<VariableSpec> variables;  // lora_A, lora_B of each site, in module order
 };
 
 // Rules:

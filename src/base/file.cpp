@@ -30,7 +30,8 @@ struct stat checked_regular(int fd, const std::filesystem::path& path) {
 }  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const Descriptor fd(open_retrying(path.c_str(), O_RDONLY));
+  // Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+  const Descriptor fd(open_retrying(path.c_str(), O_RDONLY | O_NONBLOCK));
   if (fd.get() < 0) fail("cannot open", path, errno);
   const struct stat status = checked_regular(fd.get(), path);
   if (!S_ISREG(status.st_mode)) throw Error("is not a regular file", path.string());
@@ -52,6 +53,15 @@ MappedFile::~MappedFile() {
 
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
   if (target_.filename().empty()) throw Error("is not a file name", target_.string());
+  struct stat old {};
+  const bool replaces = ::stat(target_.c_str(), &old) == 0;
+  if (replaces && S_ISDIR(old.st_mode)) throw Error("is a folder, not a file", target_.string());
+  // A device or a pipe is written to, never replaced; /dev/stdout may be a link to any file.
+  if (replaces && (!S_ISREG(old.st_mode) || target_.parent_path() == "/dev")) {
+    fd_ = open_retrying(target_.c_str(), O_WRONLY);
+    if (fd_ < 0) fail("cannot write", target_, errno);
+    return;
+  }
   // In the same folder, since a rename cannot cross file systems. The name is taken by creating it.
   for (int attempt = 0; fd_ < 0; ++attempt) {
     temporary_ = folder_of(target_) /
@@ -59,8 +69,7 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
     fd_ = open_retrying(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd_ < 0 && errno != EEXIST) fail("cannot write", target_, errno);
   }
-  struct stat old {};
-  if (::stat(target_.c_str(), &old) == 0 && S_ISREG(old.st_mode)) {
+  if (replaces) {
     // A replaced file keeps its permissions; where that is not allowed, the default will do.
     [[maybe_unused]] const int ignored = ::fchmod(fd_, old.st_mode & 07777);
   }
@@ -80,6 +89,7 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::commit() {
   GRAFT_CHECK(fd_ >= 0, "commit twice");
+  if (temporary_.empty()) return disk::close(Descriptor(std::exchange(fd_, -1)), target_);
   disk::sync(fd_, target_);
   disk::close(Descriptor(std::exchange(fd_, -1)), target_);
   disk::rename(temporary_, target_);

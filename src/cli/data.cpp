@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "data/dataset.h"
 #include "train/audit.h"
 #include "train/data_audit.h"
@@ -91,11 +92,12 @@ void add_data_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "data", "Show what a recipe would train, token by token, and what is wrong with the data");
   command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")
-      ->required();
+      ->required()
+      ->check(not_empty());
   command->add_option("OVERRIDES", options->overrides, "key=value, as in data.max_length=512");
   command->add_option("--show", options->show, "Rows to show, from the first on")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, 1'000'000'000));
   command->add_flag("--json", options->json,
                     "Print one JSON value with every row: its tokens, and which are trained");
   command->callback([options] { show_data(*options); });

@@ -3,17 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/conversation_file.h"
 #include "cli/model_options.h"
 #include "data/conversation.h"
 #include "data/row_json.h"
 #include "data/source.h"
-#include "formats/json.h"
+#include "data/utf8.h"
 #include "text/stream_decoder.h"
 #include "text/text_model.h"
 #include "train/decoder.h"
@@ -125,23 +127,17 @@ class Session {
   std::vector<int32_t> fed_;
 };
 
-Conversation read_conversation(const std::string& path) {
-  const nlohmann::json document = read_json_file(path);
-  if (document.is_array()) return {.messages = document.dump(), .tools = "", .documents = ""};
-  const JsonObject object(document, path);
-  Conversation conversation;
-  if (!object.has("messages")) object.fail("messages", "is missing");
-  conversation.messages = object.find("messages")->dump();
-  if (object.has("tools")) conversation.tools = object.find("tools")->dump();
-  if (object.has("documents")) conversation.documents = object.find("documents")->dump();
-  return conversation;
-}
-
 void generate(const Options& options, bool has_prompt) {
   Session session(options);
+  const auto encode_messages = [&] {
+    try {
+      return session.encode_conversation(read_conversation(options.messages));
+    } catch (const Error& e) {
+      throw e.where() == options.messages ? e : e.at(options.messages);
+    }
+  };
   const std::vector<int32_t> ids =
-      has_prompt ? session.encode_prompt(options.prompt)
-                 : session.encode_conversation(read_conversation(options.messages));
+      has_prompt ? session.encode_prompt(options.prompt) : encode_messages();
   const Session::Reply reply = session.reply(ids, [&](const std::string& piece) {
     if (!options.json) print_text(piece);
   });
@@ -152,6 +148,11 @@ void generate(const Options& options, bool has_prompt) {
                 {"finish_reason", reply.finish_reason}});
   } else {
     print_text("\n");
+  }
+  if (has_prompt && reply.text.empty() && session.text().chat_template) {
+    info(
+        "the model ended at once: --prompt is continued as it is; to ask through the model's chat "
+        "template use --messages FILE, or graft chat");
   }
 }
 
@@ -218,6 +219,9 @@ void chat(const Options& options) {
     messages.push_back({{"role", "system"}, {"content", options.system}});
   info("chat with {}; an empty line or Ctrl-D ends it", options.model.model);
   for (std::string line; print_text("> "), std::getline(std::cin, line) && !line.empty();) {
+    if (find_invalid_utf8(line) != std::string_view::npos) {
+      throw Error("the line is not valid UTF-8", "stdin");
+    }
     messages.push_back({{"role", "user"}, {"content", line}});
     const auto ids =
         session.encode_conversation({.messages = messages.dump(), .tools = "", .documents = ""});
@@ -231,19 +235,27 @@ void chat(const Options& options) {
 void add_sampling_options(CLI::App& command, Options& options) {
   add_model_options(command, options.model);
   command.add_option("--max-tokens", options.max_tokens, "Tokens to generate at most")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(whole_number(1, 1 << 24))
       ->capture_default_str();
   command
       .add_option("--temperature", options.sampling.temperature, "0: always the most likely token")
+      ->check(number_between(0, 1e9))
       ->capture_default_str();
   command
       .add_option("--top-p", options.sampling.top_p, "Share of probability that is sampled from")
+      ->check(number_between(1e-9, 1))
       ->capture_default_str();
-  command.add_option("--seed", options.sampling.seed, "Of the sampling")->capture_default_str();
-  command.add_option("--chat-template", options.chat_template,
-                     "A Jinja file instead of the model's own");
-  command.add_option("--template-variables", options.variables, "A JSON object for the template");
-  command.add_option("--date", options.date, "YYYY-MM-DD that templates see; default: today");
+  command.add_option("--seed", options.sampling.seed, "Of the sampling")
+      ->check(whole_number(0, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  command
+      .add_option("--chat-template", options.chat_template,
+                  "A Jinja file instead of the model's own")
+      ->check(not_empty());
+  command.add_option("--template-variables", options.variables, "A JSON object for the template")
+      ->check(json_object());
+  command.add_option("--date", options.date, "YYYY-MM-DD that templates see; default: today")
+      ->check(calendar_date());
 }
 
 }  // namespace
@@ -253,14 +265,20 @@ void add_generate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text, or answer a conversation");
   add_sampling_options(*command, *options);
   CLI::Option* prompt =
-      command->add_option("--prompt", options->prompt, "A text, continued as it is");
-  CLI::Option* messages = command->add_option(
-      "--messages", options->messages, "A JSON file: {\"messages\": [...], \"tools\": [...]}");
-  CLI::Option* data = command->add_option(
-      "--data", options->data, "A data file: answer the first question of each row (JSON: a list)");
+      command->add_option("--prompt", options->prompt, "A text, continued as it is")
+          ->check(utf8_text());
+  CLI::Option* messages = command
+                              ->add_option("--messages", options->messages,
+                                           "A JSON file: {\"messages\": [...], \"tools\": [...]}")
+                              ->check(not_empty());
+  CLI::Option* data =
+      command
+          ->add_option("--data", options->data,
+                       "A data file: answer the first question of each row (JSON: a list)")
+          ->check(not_empty());
   command->add_option("--limit", options->limit, "With --data: only so many rows; 0: all")
       ->needs(data)
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, 1'000'000'000));
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->callback([options, prompt, messages, data] {
     if (prompt->count() + messages->count() + data->count() != 1) {
@@ -279,7 +297,8 @@ void add_chat_command(CLI::App& app) {
   options->max_tokens = 512;
   CLI::App* command = app.add_subcommand("chat", "Talk with a model, line by line");
   add_sampling_options(*command, *options);
-  command->add_option("--system", options->system, "A system message that begins the conversation");
+  command->add_option("--system", options->system, "A system message that begins the conversation")
+      ->check(utf8_text());
   command->callback([options] { chat(*options); });
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "cli/inspect_run.h"
 #include "formats/gguf.h"
 #include "formats/json.h"
@@ -163,7 +164,7 @@ void add_inspect_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("inspect", "Say what a model, GGUF, adapter, checkpoint or run is");
-  command->add_option("PATH", options->path, "A folder or file")->required();
+  command->add_option("PATH", options->path, "A folder or file")->required()->check(not_empty());
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->callback([options] {
     const Json j = inspect(options->path);

@@ -2,6 +2,7 @@
 // exit code and a last line on stderr. 0: success. 1: an error. 2: a wrong command line. Never a
 // signal.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -149,12 +150,22 @@ void restart_with_passive_waiting(char** argv) {
   // Where that is not possible the program goes on, only slower.
 }
 
+// A program started without stdin, stdout or stderr would get their numbers for its own files, and
+// write messages into them.
+void open_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   restart_with_passive_waiting(argv);
   std::set_terminate(terminate);
   ::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error like any other
+  ::signal(SIGXFSZ, SIG_IGN);  // so is a limit on the size of files
   ::signal(SIGBUS, on_bus_error);
   try {
     return run(argc, argv);

@@ -5,16 +5,21 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "train/model_folder.h"
 
 namespace graft {
 namespace {
 
 void merge(const std::string& model, const std::string& adapter, const std::string& output) {
-  std::error_code error;
-  if (std::filesystem::equivalent(model, output, error)) {
-    throw Error("the output is the base model's own folder", output, "choose another folder");
-  }
+  const auto refuse_to_write_into = [&](const std::string& source, std::string_view what) {
+    std::error_code error;
+    if (!std::filesystem::equivalent(source, output, error)) return;
+    throw Error(fmt::format("the output is the {}'s own folder", what), output,
+                "choose another folder");
+  };
+  refuse_to_write_into(model, "base model");
+  refuse_to_write_into(adapter, "adapter");
   ModelState state = load_model_state(model, DType::kF32);
   attach_adapter_folder(state, adapter);
   std::optional<TextModel> text;
@@ -33,9 +38,14 @@ void add_merge_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("merge", "Fold an adapter into its base model");
   command->add_option("--model", options->model, "A Hugging Face folder, or a .gguf file")
-      ->required();
-  command->add_option("--adapter", options->adapter, "A PEFT adapter folder")->required();
-  command->add_option("--output", options->output, "The Hugging Face folder to write")->required();
+      ->required()
+      ->check(not_empty());
+  command->add_option("--adapter", options->adapter, "A PEFT adapter folder")
+      ->required()
+      ->check(not_empty());
+  command->add_option("--output", options->output, "The Hugging Face folder to write")
+      ->required()
+      ->check(not_empty());
   command->callback([options] { merge(options->model, options->adapter, options->output); });
 }
 

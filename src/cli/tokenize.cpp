@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/conversation_file.h"
 #include "text/assistant_mask.h"
 #include "text/text_model.h"
 
@@ -26,32 +27,6 @@ struct Options {
   bool json = false;
 };
 
-// FILE holds {"messages": [...], "tools": [...], "documents": [...]}, or the list of messages
-// alone.
-Conversation read_conversation(const std::string& path) {
-  std::string text = read_text_file(path);
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  ordered_json document;
-  try {
-    document = ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(std::string("not valid JSON: ") + error.what(), path);
-  }
-  Conversation conversation;
-  if (document.is_array()) {
-    conversation.messages = document.dump();
-    return conversation;
-  }
-  if (!document.is_object() || !document.contains("messages")) {
-    throw Error("the file has no messages", path,
-                "it holds {\"messages\": [...], \"tools\": [...]}");
-  }
-  conversation.messages = document["messages"].dump();
-  if (document.contains("tools")) conversation.tools = document["tools"].dump();
-  if (document.contains("documents")) conversation.documents = document["documents"].dump();
-  return conversation;
-}
-
 MaskedConversation tokenize_text(const TextModel& model, const Options& options) {
   MaskedConversation result;
   result.text = options.text;
@@ -64,7 +39,11 @@ MaskedConversation tokenize_messages(const TextModel& model, const Options& opti
   const Conversation conversation = read_conversation(options.messages);
   const TemplateSettings settings{.date = options.date, .variables = options.variables};
   const AssistantMasker masker(model.tokenizer, model.template_for(conversation));
-  return masker.mask(conversation, settings, options.add_generation_prompt);
+  try {
+    return masker.mask(conversation, settings, options.add_generation_prompt);
+  } catch (const Error& e) {
+    throw e.at(options.messages);
+  }
 }
 
 // One token a line: its id, whether it is trained, and its text as JSON.
@@ -78,7 +57,6 @@ void print_for_people(const TextModel& model, const MaskedConversation& result) 
 }
 
 void tokenize(const Options& options) {
-  if (!options.date.empty()) check_date(options.date);
   const TextModel model = load_text_model(options.model, options.chat_template);
   const MaskedConversation result =
       options.has_text ? tokenize_text(model, options) : tokenize_messages(model, options);
@@ -98,10 +76,14 @@ void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "tokenize", "Show the tokens of a text or a conversation, and which of them are trained");
   command->add_option("--model", options->model, "Model folder, tokenizer folder or .gguf file")
-      ->required();
-  CLI::Option* text = command->add_option("--text", options->text, "The text to tokenize");
-  CLI::Option* messages = command->add_option(
-      "--messages", options->messages, "JSON file with {\"messages\": [...], \"tools\": [...]}");
+      ->required()
+      ->check(not_empty());
+  CLI::Option* text =
+      command->add_option("--text", options->text, "The text to tokenize")->check(utf8_text());
+  CLI::Option* messages = command
+                              ->add_option("--messages", options->messages,
+                                           "JSON file with {\"messages\": [...], \"tools\": [...]}")
+                              ->check(not_empty());
   text->excludes(messages);
   command
       ->add_flag("--add-special-tokens", options->add_special_tokens,
@@ -112,12 +94,15 @@ void add_tokenize_command(CLI::App& app) {
                  "End with the header of a reply")
       ->needs(messages);
   command->add_option("--chat-template", options->chat_template, "Template file to use instead")
+      ->check(not_empty())
       ->needs(messages);
   command
       ->add_option("--template-variables", options->variables,
                    "JSON object of further template variables")
+      ->check(json_object())
       ->needs(messages);
-  command->add_option("--date", options->date, "The day that templates see, YYYY-MM-DD");
+  command->add_option("--date", options->date, "The day that templates see, YYYY-MM-DD")
+      ->check(calendar_date());
   command->add_flag("--json", options->json, "Print one JSON value");
   command->callback([options, text, messages] {
     options->has_text = text->count() > 0;

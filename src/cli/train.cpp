@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/common.h"
 
 namespace graft {
 namespace {
@@ -69,7 +70,8 @@ void add_train_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "Fine-tune a model as a recipe says");
   command->add_option("RECIPE", options->recipe, "A YAML file; docs/recipe.md lists its keys")
-      ->required();
+      ->required()
+      ->check(not_empty());
   command->add_option("OVERRIDES", options->overrides, "key=value, as in training.max_steps=10");
   command->add_flag("--force-resume", options->force_resume,
                     "Go on from a checkpoint although the recipe differs in what decides the run");

@@ -113,6 +113,14 @@ BatchStream::BatchStream(std::shared_ptr<const std::vector<TokenizedExample>> ex
     lengths_.push_back((*examples_)[index].size());
     GRAFT_CHECK(lengths_.back() <= options_.max_length, "a row longer than max_length");
   }
+  const int64_t longest =
+      options_.packing ? options_.max_length : *std::max_element(lengths_.begin(), lengths_.end());
+  if (options_.batch_size >
+      std::numeric_limits<int32_t>::max() / round_up(longest, kLengthBucket)) {
+    throw Error(fmt::format("a micro-batch of {} sequences of {} tokens is too large",
+                            options_.batch_size, longest),
+                "training.per_device_batch_size", "make it or data.max_length smaller");
+  }
   load_epoch(0);
   sequences_per_epoch_ = static_cast<int64_t>(sequences_.size());
 }

@@ -206,11 +206,8 @@ std::vector<int32_t> take_ids(ordered_json& source, const char* key, int64_t lea
   return ids;
 }
 
-void normalize_tokens(ordered_json& source, const std::string& where, NormalRow& row) {
+void take_labels(ordered_json& source, const std::string& where, NormalRow& row) {
   constexpr int32_t kIgnored = -100;
-  row.shape = NormalRow::Shape::kTokens;
-  row.input_ids = take_ids(source, "input_ids", 0, where);
-  if (row.input_ids.empty()) throw Error("\"input_ids\" is empty", where);
   if (!source.contains("labels") || source["labels"].is_null()) return;
   row.labels = take_ids(source, "labels", kIgnored, where);
   if (row.labels.size() != row.input_ids.size()) {
@@ -226,6 +223,43 @@ void normalize_tokens(ordered_json& source, const std::string& where, NormalRow&
         where,
         "a label repeats its token, or is -100 where nothing is trained; labels are not shifted");
   }
+}
+
+// Padding that a tokenizer has written: what attention_mask hides at the ends is no part of the
+// row.
+void cut_padding(ordered_json& source, const std::string& where, NormalRow& row) {
+  if (!source.contains("attention_mask") || source["attention_mask"].is_null()) return;
+  const std::vector<int32_t> mask = take_ids(source, "attention_mask", 0, where);
+  if (mask.size() != row.input_ids.size()) {
+    throw Error(fmt::format("\"attention_mask\" has {} entries, \"input_ids\" has {}", mask.size(),
+                            row.input_ids.size()),
+                where);
+  }
+  const auto hidden = [](int32_t value) { return value == 0; };
+  const auto begin = std::find_if_not(mask.begin(), mask.end(), hidden);
+  const auto end = std::find_if_not(mask.rbegin(), mask.rend(), hidden).base();
+  if (begin == mask.end()) throw Error("\"attention_mask\" hides every token", where);
+  if (const auto other = std::find_if(begin, end, [](int32_t value) { return value != 1; });
+      other != end) {
+    throw Error(fmt::format("\"attention_mask\"[{}] is {}", other - mask.begin(), *other), where,
+                "it may be 0 only where a row is padded, before or behind its tokens");
+  }
+  const auto first = begin - mask.begin(), last = end - mask.begin();
+  const auto cut = [&](std::vector<int32_t>& ids) {
+    if (ids.empty()) return;
+    ids.erase(ids.begin() + last, ids.end());
+    ids.erase(ids.begin(), ids.begin() + first);
+  };
+  cut(row.input_ids);
+  cut(row.labels);
+}
+
+void normalize_tokens(ordered_json& source, const std::string& where, NormalRow& row) {
+  row.shape = NormalRow::Shape::kTokens;
+  row.input_ids = take_ids(source, "input_ids", 0, where);
+  if (row.input_ids.empty()) throw Error("\"input_ids\" is empty", where);
+  take_labels(source, where, row);
+  cut_padding(source, where, row);
 }
 
 }  // namespace

@@ -212,6 +212,10 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
     throw Error("there is no such model", path.string(),
                 "give a Hugging Face folder or a .gguf file");
   }
+  if (!std::filesystem::is_directory(path)) {
+    throw Error("this is neither a folder nor a .gguf file", path.string(),
+                "give a Hugging Face folder or a .gguf file");
+  }
   if (!std::filesystem::exists(file)) {
     throw Error("the folder has no config.json", path.string(),
                 "give a Hugging Face folder or a .gguf file");

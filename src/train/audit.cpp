@@ -86,9 +86,7 @@ void audit_targets(Audit& audit, const std::map<std::string, int64_t>& targets,
                           target));
   }
   for (const std::string& pattern : unmatched_patterns) {
-    audit.add(
-        "patterns", AuditStatus::kWarning,
-        fmt::format("{} in lora.rank_pattern or lora.alpha_pattern matched no adapter", pattern));
+    audit.add("patterns", AuditStatus::kWarning, pattern + " matched no adapter");
   }
   int64_t modules = 0;
   std::string counts;
@@ -98,8 +96,9 @@ void audit_targets(Audit& audit, const std::map<std::string, int64_t>& targets,
   }
   if (modules == 0) {
     audit.add("targets", AuditStatus::kRefused,
-              "no module got an adapter, so nothing would be trained; check lora.target_modules, "
-              "lora.exclude_modules and lora.layers_to_transform");
+              "no module got an adapter, so nothing would be trained; check lora.target_modules "
+              "(a single text is a regular expression for the whole name; a list, as in "
+              "[q_proj], holds endings), lora.exclude_modules and lora.layers_to_transform");
   } else if (unmatched_targets.empty()) {
     audit.add("targets", AuditStatus::kOk, fmt::format("{} adapters: {}", modules, counts));
   }

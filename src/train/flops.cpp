@@ -71,16 +71,20 @@ double gemm_flops(const Graph& graph) {
   return total;
 }
 
-double measure_gemm_limit(int threads) {
+double measure_gemm_limit(int threads, DType dtype) {
   constexpr int64_t kSize = 1024, kBlock = 256;
-  std::vector<float> a(kSize * kSize, 0.5F), b(kSize * kSize, 0.25F), c(kSize * kSize);
+  const Tensor a = Tensor::zeros(dtype, {kSize, kSize}), b = Tensor::zeros(dtype, {kSize, kSize});
+  std::vector<float> c(kSize * kSize);
+  const auto row_of_a = [&](int64_t row) {
+    return a.bytes() + dtype_bytes(dtype, static_cast<size_t>(row * kSize));
+  };
   double best = 0;
   for (int repeat = 0; repeat < 6; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t row = 0; row < kSize; row += kBlock) {
-      cpu::gemm(kBlock, kSize, kSize, {a.data() + row * kSize, DType::kF32, kSize},
-                {b.data(), DType::kF32, kSize}, c.data() + row * kSize, kSize);
+      cpu::gemm(kBlock, kSize, kSize, {row_of_a(row), dtype, kSize}, {b.bytes(), dtype, kSize},
+                c.data() + row * kSize, kSize);
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());

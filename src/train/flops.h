@@ -12,6 +12,6 @@ double gemm_flops(const Graph& graph);
 
 // FLOP/s of a large square f32 GEMM on `threads` threads of this machine, the best of a few (a
 // fraction of a second).
-double measure_gemm_limit(int threads);
+double measure_gemm_limit(int threads, DType dtype = DType::kF32);
 
 }  // namespace graft

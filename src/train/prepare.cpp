@@ -13,6 +13,7 @@
 #include "train/data_audit.h"
 #include "train/flops.h"
 #include "train/process.h"
+#include "train/schedule.h"
 #include "train/start.h"
 #include "train/trained.h"
 
@@ -157,7 +158,7 @@ class Preparation {
   }
 
   void load_data() {
-    if (has_tokenizer(run_->recipe.model)) {
+    if (has_tokenizer(run_->recipe.model) || !run_->recipe.data.chat_template.empty()) {
       run_->text = load_text_model(run_->recipe.model, run_->recipe.data.chat_template);
     }
     const TextModel* text = run_->text ? &*run_->text : nullptr;
@@ -180,9 +181,19 @@ class Preparation {
     run_->data_identity = data_identity(*run_->train_data.examples, *run_->stream, run_->batches);
     const double per_step =
         static_cast<double>(run_->batches.batch_size * run_->batches.accumulation);
-    run_->total_steps = run_->recipe.training.max_steps.value_or(static_cast<int64_t>(
+    const double by_epochs =
         std::ceil(run_->recipe.training.num_train_epochs *
-                  static_cast<double>(run_->stream->sequences_per_epoch()) / per_step)));
+                  static_cast<double>(run_->stream->sequences_per_epoch()) / per_step);
+    constexpr double kMostSteps = 1e9;
+    if (!run_->recipe.training.max_steps && by_epochs > kMostSteps) {
+      throw Error(fmt::format("training.num_train_epochs: {} would take {:.3g} steps",
+                              run_->recipe.training.num_train_epochs, by_epochs),
+                  run_->recipe.where("training.num_train_epochs"),
+                  "give fewer, or training.max_steps");
+    }
+    run_->total_steps =
+        run_->recipe.training.max_steps.value_or(static_cast<int64_t>(std::min(by_epochs, 1e9)));
+    audit_schedule();
     if (run_->resume.checkpoint) continue_data();
     if (run_->state.config.max_position_embeddings > 0 &&
         run_->train_data.longest > run_->state.config.max_position_embeddings) {
@@ -215,6 +226,15 @@ class Preparation {
                   checkpoint.folder.string(),
                   "ask for more steps, or go back with training.resume=\"step N\"");
     }
+  }
+
+  void audit_schedule() {
+    const ScheduleLength length = schedule_length(run_->recipe.training, run_->total_steps);
+    if (length.warmup_steps == 0 || length.warmup_steps < run_->total_steps) return;
+    run_->audit.add("schedule", AuditStatus::kWarning,
+                    fmt::format("the warm-up of {} steps is not over after the run's {} steps: the "
+                                "rate never reaches training.learning_rate",
+                                length.warmup_steps, run_->total_steps));
   }
 
   // Rehearses what the end of the run does, so that it cannot fail there for a reason known now.
@@ -278,14 +298,15 @@ class Preparation {
                             shape.batch_size, shape.sequence_length, count);
       if (listed.size() > 200) break;
     }
-    run_->audit.add("shapes", AuditStatus::kOk,
-                    fmt::format("{} batch shapes: {}", order.size(), listed));
+    run_->audit.add(
+        "shapes", AuditStatus::kOk,
+        fmt::format("{} batch shape{}: {}", order.size(), order.size() == 1 ? "" : "s", listed));
     state_plan(plan);
   }
 
   void state_plan(const MemoryPlan& plan) {
     touch_mapped_pages(run_->state);
-    run_->gemm_limit = measure_gemm_limit(run_->compute.threads);
+    run_->gemm_limit = measure_gemm_limit(run_->compute.threads, run_->compute.dtype);
     int64_t weights = 0, trained = 0;
     for (const VariableSpec& v : run_->state.parameters) {
       weights += static_cast<int64_t>(run_->state.tensors.at(v.name).size_bytes());

@@ -61,16 +61,16 @@ void apply_override(const std::string& text, Settings& settings) {
 
 [[noreturn]] void refuse_unknown(const std::string& name, const YamlNode& node) {
   if (is_section(name)) throw Error(fmt::format("{} is a section", name), node.where);
-  const std::string nearest = nearest_recipe_key(name);
-  const size_t dot = nearest.find('.');
-  std::string remedy = "docs/recipe.md lists the keys";
-  if (dot != std::string::npos) {
-    remedy = fmt::format("did you mean {} ({} in the section {})?", nearest,
-                         nearest.substr(dot + 1), nearest.substr(0, dot));
-  } else if (!nearest.empty()) {
-    remedy = fmt::format("did you mean {}?", nearest);
+  const NearestKey nearest = nearest_recipe_key(name);
+  std::string shown = nearest.name;
+  if (const size_t dot = shown.find('.'); dot != std::string::npos) {
+    shown = fmt::format("{} ({} in the section {})", nearest.name, nearest.name.substr(dot + 1),
+                        nearest.name.substr(0, dot));
   }
-  throw Error(fmt::format("unknown key {}", name), node.where, remedy);
+  throw Error(fmt::format("unknown key {}", name), node.where,
+              nearest.alike
+                  ? fmt::format("did you mean {}?", shown)
+                  : fmt::format("the nearest known key is {}; docs/recipe.md lists all", shown));
 }
 
 void apply_settings(const Settings& settings, Recipe& recipe) {

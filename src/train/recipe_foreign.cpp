@@ -113,21 +113,26 @@ bool is_neutral(const ForeignKey& key, const YamlNode& node) {
   return std::find(key.neutral.begin(), key.neutral.end(), node.text) != key.neutral.end();
 }
 
-std::string nearest_recipe_key(std::string_view name) {
-  if (name.size() > 64) return "";
-  // The right word in the wrong section is nearer than any spelling.
-  size_t best = std::max<size_t>(3, name.size() / 3) + 1;
+NearestKey nearest_recipe_key(std::string_view name) {
+  name = name.substr(0, 64);
+  const std::string_view word = last_part(name);
+  // The right word in the wrong section is nearer than any spelling, and the beginning of a word
+  // nearer than another word.
+  const size_t alike = std::max<size_t>(3, name.size() / 3);
+  size_t best = std::string_view::npos;
   std::string nearest;
   for (const RecipeKey& key : recipe_keys()) {
-    const size_t by_last = edit_distance(last_part(name), last_part(key.name)) + 1;
-    const bool short_word = last_part(name).size() <= by_last;
+    const std::string_view known = last_part(key.name);
+    size_t by_last = edit_distance(word, known) + 1;
+    if (word.size() >= 4 && known.starts_with(word)) by_last = std::min<size_t>(by_last, 2);
+    const bool short_word = word.size() <= by_last;
     const size_t distance = std::min(edit_distance(name, key.name), short_word ? 99 : by_last);
     if (distance < best) {
       best = distance;
       nearest = key.name;
     }
   }
-  return nearest;
+  return {std::move(nearest), best <= alike};
 }
 
 }  // namespace graft

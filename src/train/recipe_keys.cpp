@@ -22,7 +22,7 @@ bool is_date(const std::string& text) {
   [](Recipe & r) -> auto& { return r.member; }
 
 std::vector<RecipeKey> top_rows() {
-  const Rule<std::string> path{"path"};
+  const Rule<std::string> path = not_blank("path");
   return {
       row("model", GRAFT_PLACE(model), path,
           "the base model: a Hugging Face folder or a .gguf file"),
@@ -40,7 +40,7 @@ std::vector<RecipeKey> top_rows() {
 }
 
 std::vector<RecipeKey> data_rows() {
-  const Rule<std::string> path{"path"};
+  const Rule<std::string> path = not_blank("path");
   const Rule<std::string> date{"date, YYYY-MM-DD", is_date};
   return {
       row("data.train", GRAFT_PLACE(data.train), path,
@@ -101,7 +101,7 @@ std::vector<RecipeKey> lora_rows() {
           "name or regular expression: its own lora_alpha"),
       row("lora.use_rslora", GRAFT_PLACE(lora.use_rslora), Rule<bool>{"true or false"},
           "rank-stabilised scaling"),
-      row("lora.init_adapter", GRAFT_PLACE(init_adapter), Rule<std::string>{"path"},
+      row("lora.init_adapter", GRAFT_PLACE(init_adapter), not_blank("path"),
           "an adapter folder to start from; null: a fresh start (A random, B zero)"),
   };
   rows[3] =
@@ -190,7 +190,6 @@ std::vector<RecipeKey> training_rows() {
           "weights alone), at step 0; null: not"),
   };
   rows[2].default_text = "2e-4 (lora), 2e-5 (full)";
-  rows[16].type = "whole number from 0 to 4294967295";
   return rows;
 }
 

@@ -36,7 +36,11 @@ struct ForeignKey {
 const ForeignKey* find_foreign_key(std::string_view name);
 bool is_neutral(const ForeignKey& key, const YamlNode& node);
 
-// The known key that is nearest in spelling; empty if none is near.
-std::string nearest_recipe_key(std::string_view name);
+// The known key that is nearest in spelling, and whether it is near enough to be what was meant.
+struct NearestKey {
+  std::string name;
+  bool alike = false;
+};
+NearestKey nearest_recipe_key(std::string_view name);
 
 }  // namespace graft

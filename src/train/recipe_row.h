@@ -25,7 +25,7 @@ struct Rule {
 
 inline Rule<int64_t> whole(int64_t least, int64_t most = 1'000'000'000) {
   std::string text = fmt::format("whole number >= {}", least);
-  if (most < 1'000'000'000) text = fmt::format("whole number from {} to {}", least, most);
+  if (most != 1'000'000'000) text = fmt::format("whole number from {} to {}", least, most);
   return {std::move(text), [=](const int64_t& x) { return x >= least && x <= most; }};
 }
 inline Rule<double> positive() {
@@ -39,6 +39,10 @@ inline Rule<double> fraction() {
 }
 inline Rule<double> below_one() {
   return {"number from 0, less than 1", [](const double& x) { return x >= 0 && x < 1; }};
+}
+
+inline Rule<std::string> not_blank(std::string text) {
+  return {std::move(text), [](const std::string& x) { return !x.empty(); }};
 }
 
 // ---- Reading and writing, a type at a time
@@ -171,7 +175,10 @@ RecipeKey row(std::string_view name, Place place, Rule<E> rule, std::string_view
     }
     read_value(node, place(recipe));
     if (!follows(rule, place(recipe))) {
-      throw Error(fmt::format("expected a {}, not {}", rule.text, node.describe()), node.where);
+      const bool many = node.kind != YamlNode::Kind::kScalar && !std::is_same_v<E, T>;
+      throw Error(many ? fmt::format("each value has to be a {}", rule.text)
+                       : fmt::format("expected a {}, not {}", rule.text, node.describe()),
+                  node.where);
     }
   };
   key.write = [place](const Recipe& recipe) {

@@ -1,5 +1,8 @@
 #include "train/state.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "models/layout.h"
 
 namespace graft {
@@ -59,6 +62,26 @@ void attach_adapter_folder(ModelState& state, const std::filesystem::path& folde
   for (auto& [name, tensor] : load_adapter(folder, state.adapter)) {
     state.tensors.insert_or_assign(name, std::move(tensor));
   }
+}
+
+std::vector<std::string> not_finite_parameters(const ModelState& state) {
+  std::vector<std::string> names;
+  for (const VariableSpec& v : state.parameters) {
+    const Tensor values = state.tensors.at(v.name).as(DType::kF32);
+    const float* begin = values.data<float>();
+    const bool finite = std::all_of(begin, begin + values.elements(),
+                                    [](float value) { return std::isfinite(value); });
+    if (!finite) names.push_back(v.name);
+  }
+  return names;
+}
+
+std::string describe_not_finite(const ModelState& state) {
+  const std::vector<std::string> names = not_finite_parameters(state);
+  if (names.empty()) return "";
+  const std::string more = names.size() > 1 ? fmt::format(" (and {} more)", names.size() - 1) : "";
+  return fmt::format("the model's own tensor \"{}\"{} holds values that are not finite",
+                     names.front(), more);
 }
 
 void touch_mapped_pages(const ModelState& state) {

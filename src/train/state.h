@@ -39,6 +39,12 @@ ModelState load_model_state(const std::filesystem::path& path, DType dtype);
 void attach_adapter(ModelState& state, const AdapterConfig& config, uint64_t seed);
 void attach_adapter_folder(ModelState& state, const std::filesystem::path& folder);
 
+// The parameters of the base model that hold values that are not finite, by name: what to look at
+// when a loss is not.
+std::vector<std::string> not_finite_parameters(const ModelState& state);
+// "the model's own tensor "model.norm.weight" holds values that are not finite", or empty.
+std::string describe_not_finite(const ModelState& state);
+
 // Reads every page of tensors that are views of mapped files, so that what is resident is known
 // before a plan is compared with what is measured.
 void touch_mapped_pages(const ModelState& state);

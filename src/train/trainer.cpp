@@ -31,6 +31,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// A nan has a sign, which nobody wants to read.
+std::string in_words(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
+
 double megabytes(double bytes) { return bytes / 1e6; }
 
 // The name of a run's result in its folder.
@@ -184,7 +187,11 @@ class Loop {
     m.tokens_per_second = static_cast<double>(interval.tokens) / interval.seconds;
     m.step_seconds = interval.seconds / static_cast<double>(interval.steps);
     m.peak_rss_bytes = peak_resident_bytes();
-    m.gemm_share = interval.flops / interval.seconds / run_.gemm_limit;
+    // A step that is faster than the limit was found to be proves that something disturbed the
+    // measurement.
+    const double speed = interval.flops / interval.seconds;
+    run_.gemm_limit = std::max(run_.gemm_limit, speed);
+    m.gemm_share = speed / run_.gemm_limit;
     m.stats = result.statistics;
     metrics_->write(m);
     events_->write(m.step, {{"train/loss", m.loss},
@@ -203,14 +210,15 @@ class Loop {
       if (std::isfinite(result.squared_norms[i])) continue;
       tensors += (tensors.empty() ? "" : ", ") + run_.trained[i];
     }
+    const std::string damaged = describe_not_finite(run_.state);
     throw Error(
         fmt::format(
             "step {}: the loss is {} and the gradient norm {}; not finite: {}; the batch holds {} "
             "of {}; the weights are as they were before this step",
-            step, result.loss, result.grad_norm,
+            step, in_words(result.loss), in_words(result.grad_norm),
             tensors.empty() ? "the loss or the sum of norms" : "gradients of " + tensors,
             list_lines(batch.lines, run_.train_data.unit), run_.train_data.name),
-        "", "lower training.learning_rate, or look at these rows");
+        "", damaged.empty() ? "lower training.learning_rate, or look at these rows" : damaged);
   }
 
   // Ends early, so that the same command goes on later.
@@ -246,6 +254,11 @@ class Loop {
       if (after > before) warn("the evaluation loss is worse than at the start");
     }
     info("wrote {}", summary_.result.string());
+    if (run_.text && run_.text->chat_template) {
+      info("talk with it: graft chat --model {}",
+           run_.full() ? summary_.result.string()
+                       : run_.recipe.model + " --adapter " + summary_.result.string());
+    }
     return summary_;
   }
 

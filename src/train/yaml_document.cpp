@@ -245,8 +245,8 @@ const YamlNode* YamlNode::find(std::string_view key) const {
 std::string YamlNode::describe() const {
   if (is_null()) return "nothing";
   switch (kind) {
-    case Kind::kSequence: return "a list";
-    case Kind::kMap: return "a mapping";
+    case Kind::kSequence: return elements.empty() ? "an empty list" : "a list";
+    case Kind::kMap: return members.empty() ? "an empty mapping" : "a mapping";
     default: break;
   }
   std::string shown = text.substr(0, 60);

@@ -68,7 +68,7 @@ TEST(PlanAdapters, TheFirstPatternThatMatchesWins) {
   // "layers.1." must not reach into layer 11.
   EXPECT_EQ(plan.sites.at("model.layers.11.self_attn.q_proj").rank, 4);
   EXPECT_DOUBLE_EQ(plan.sites.at("model.layers.0.self_attn.v_proj").scale, 0.5);
-  EXPECT_EQ(plan.unmatched_patterns, std::vector<std::string>{"nothing"});
+  EXPECT_EQ(plan.unmatched_patterns, std::vector<std::string>{"lora.rank_pattern: nothing"});
 }
 
 TEST(PlanAdapters, RankStabilisedScaleDividesByTheRoot) {

@@ -50,6 +50,27 @@ TEST(File, OpenNamesThePath) {
   }
 }
 
+TEST(File, APipeIsNotWaitedFor) {
+  TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile::open(folder / "pipe"), Error);
+}
+
+TEST(File, ADeviceIsWrittenToAndNotReplaced) {
+  TemporaryFolder folder;
+  write_file_atomically("/dev/null", "nothing");
+  struct stat status {};
+  ASSERT_EQ(::stat("/dev/null", &status), 0);
+  EXPECT_TRUE(S_ISCHR(status.st_mode));
+  EXPECT_THROW(write_file_atomically("/dev/full", "nothing"), Error);
+  // A link to a device as well.
+  std::filesystem::create_symlink("/dev/null", folder / "link");
+  write_file_atomically(folder / "link", "nothing");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_THROW(write_file_atomically(folder.path(), "nothing"), Error);
+  EXPECT_EQ(names_in(folder.path()), std::set<std::string>{"link"});
+}
+
 TEST(File, AtomicFileReplacesWhole) {
   TemporaryFolder folder;
   std::ofstream(folder / "out") << "old contents";
@@ -97,8 +118,7 @@ TEST(File, CannotWriteIsAnError) {
   EXPECT_THROW(AtomicFile(folder / "no/such/folder"), Error);
   EXPECT_THROW(AtomicFile(folder.path() / ""), Error);
   fs::create_directory(folder / "taken");
-  AtomicFile file(folder / "taken");
-  EXPECT_THROW(file.commit(), Error);  // a folder is not replaced
+  EXPECT_THROW(AtomicFile(folder / "taken"), Error);  // a folder is not replaced
 }
 
 TEST(File, TextAndFolders) {

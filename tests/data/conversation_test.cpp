@@ -236,6 +236,17 @@ TEST(Tokenized, LabelsAreAligned) {
   EXPECT_THAT(complaint(R"({"input_ids": [5, 6], "labels": [6, -100]})"), HasSubstr("not shifted"));
   EXPECT_THAT(complaint(R"({"input_ids": [5, 6], "labels": [5]})"), HasSubstr("2"));
   EXPECT_THAT(complaint(R"({"input_ids": []})"), HasSubstr("empty"));
+  const NormalRow padded = normalize(
+      R"({"input_ids": [0, 5, 6, 0], "labels": [-100, 5, 6, -100], "attention_mask": [0, 1, 1, 0]})");
+  EXPECT_THAT(padded.input_ids, ElementsAre(5, 6));
+  EXPECT_THAT(padded.labels, ElementsAre(5, 6));
+  EXPECT_THAT(normalize(R"({"input_ids": [5, 6], "attention_mask": [1, 1]})").input_ids,
+              ElementsAre(5, 6));
+  EXPECT_THAT(complaint(R"({"input_ids": [5, 6, 7], "attention_mask": [1, 0, 1]})"),
+              HasSubstr("\"attention_mask\"[1] is 0"));
+  EXPECT_THAT(complaint(R"({"input_ids": [5], "attention_mask": [2]})"), HasSubstr("[0] is 2"));
+  EXPECT_THAT(complaint(R"({"input_ids": [5], "attention_mask": [0]})"), HasSubstr("every token"));
+  EXPECT_THAT(complaint(R"({"input_ids": [5], "attention_mask": [1, 1]})"), HasSubstr("entries"));
   for (const char* bad :
        {"-1", "1.5", "2147483648", "18446744073709551615", "\"a\"", "null", "true"}) {
     EXPECT_THAT(complaint(fmt::format(R"({{"input_ids": [1, {}]}})", bad).c_str()),

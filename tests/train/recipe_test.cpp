@@ -117,9 +117,15 @@ TEST(Recipe, UnknownKeysNameTheNearest) {
               AllOf(HasSubstr("recipe.yaml:2"), HasSubstr("unknown key lora.lora_alhpa"),
                     HasSubstr("did you mean lora.lora_alpha")));
   EXPECT_THAT(refusal("learning_rate: 1\n"), HasSubstr("did you mean training.learning_rate"));
+  EXPECT_THAT(refusal("model: \"\"\n"), HasSubstr("expected a path"));
+  EXPECT_THAT(refusal("lora: {target_modules: []}\n"), HasSubstr("not an empty list"));
+  EXPECT_THAT(refusal("training: {seed: 4294967296}\n"), HasSubstr("from 0 to 4294967295"));
+  EXPECT_THAT(refusal("lora: {layers_to_transform: [0, -1]}\n"), HasSubstr("each value"));
   EXPECT_THAT(refusal("modle: x\n"), HasSubstr("did you mean model?"));
   EXPECT_THAT(refusal("training:\n  max_step: 1\n"), HasSubstr("training.max_steps"));
-  EXPECT_THAT(refusal("qqqqqqqqqqqqqqqq: 1\n"), HasSubstr("docs/recipe.md"));
+  EXPECT_THAT(refusal("output: x\n"), HasSubstr("did you mean output_dir?"));
+  EXPECT_THAT(refusal("qqqqqqqqqqqqqqqq: 1\n"),
+              AllOf(HasSubstr("the nearest known key is "), HasSubstr("docs/recipe.md")));
   EXPECT_THAT(refusal("", {"lora.q=1"}), HasSubstr("unknown key lora.q"));
 }
 
