@@ -34,6 +34,7 @@ void add_generate_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_compile_ahead_command(CLI::App& app);  // hidden: what plan starts
 void add_data_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

@@ -99,6 +99,7 @@ void add_commands(CLI::App& app) {
   using namespace graft;
   add_train_command(app);
   add_plan_command(app);
+  add_compile_ahead_command(app);
   add_data_command(app);
   add_eval_command(app);
   add_generate_command(app);

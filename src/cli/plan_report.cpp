@@ -51,6 +51,7 @@ void add_flops(Json& report, const PlannedStep& planned, double graph_flops, dou
                      {"attention", flops.attention},
                      {"head", flops.head},
                      {"with_rematerialisation", graph_flops}};
+  if (limit <= 0) return;
   report["gemm_limit_flops_per_second"] = limit;
   report["gemm_bound_seconds_per_step"] = graph_flops / limit;
   const double tokens = static_cast<double>(planned.shape.micro_batches * planned.shape.batch_size *
@@ -105,7 +106,51 @@ std::string format_memory(const Json& memory) {
 
 }  // namespace
 
+namespace {
+
+std::string format_verdict(const Json& report) {
+  if (report["fits"].is_null()) {
+    return "no verdict: " + report["compiler"]["failure"].get<std::string>() + "\n";
+  }
+  const auto margin = report["margin_bytes"].get<int64_t>();
+  return report["fits"].get<bool>()
+             ? fmt::format("fits, with {} to spare\n", gigabytes(margin))
+             : fmt::format("does not fit: {} too much\n", gigabytes(-margin));
+}
+
+std::string format_collectives(const Json& collectives) {
+  if (collectives.is_null()) return "collectives: the compiler does not tell\n";
+  if (collectives.empty()) return "collectives: none\n";
+  std::string text = "collectives in the compiled program (those in a loop counted once)\n";
+  for (const auto& [kind, counted] : collectives.items()) {
+    text += fmt::format("  {:<20} {:>6} x, {:>12}\n", kind, counted["count"].get<int64_t>(),
+                        gigabytes(counted["bytes"]));
+  }
+  return text;
+}
+
+std::string format_suggestions(const Json& report) {
+  std::string text;
+  if (report.contains("remark")) text += report["remark"].get<std::string>() + "\n";
+  if (!report.contains("suggestions")) return text;
+  for (const Json& attempt : report["suggestions"]) {
+    const Json& fits = attempt["fits"];
+    text += fmt::format("  with {}: {}\n", attempt["change"].get<std::string>(),
+                        fits.is_null()     ? std::string("the compiler failed")
+                        : fits.get<bool>() ? "it fits, with " + gigabytes(attempt["total_bytes"])
+                                           : "still " + gigabytes(attempt["total_bytes"]));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string format_plan(const Json& report) {
+  if (report.contains("loaded")) {
+    return fmt::format("{} is the program of this recipe for {} ({} bytes)\n",
+                       report["loaded"].get<std::string>(), report["target"].get<std::string>(),
+                       report["bytes"].get<size_t>());
+  }
   const Json& model = report["model"];
   const Json& shape = report["shape"];
   std::string text = fmt::format(
@@ -117,22 +162,29 @@ std::string format_plan(const Json& report) {
                       shape["micro_batches"].get<int64_t>(), shape["batch_size"].get<int64_t>(),
                       shape["sequence_length"].get<int64_t>(), shape["source"].get<std::string>());
   text += report["sharding_table"].get<std::string>();
-  text += "memory\n" + format_memory(report["memory"]);
-  text += fmt::format(
-      "{} TFLOP a step, {} with what is computed again; at the limit of {:.2f} TFLOP/s: {:.3g} s\n",
-      fmt::format("{:.4g}", report["flops"]["per_step"].get<double>() / 1e12),
-      fmt::format("{:.4g}", report["flops"]["with_rematerialisation"].get<double>() / 1e12),
-      report["gemm_limit_flops_per_second"].get<double>() / 1e12,
-      report["gemm_bound_seconds_per_step"].get<double>());
-  const bool fits = report["fits"].get<bool>();
-  const int64_t margin = report["margin_bytes"].get<int64_t>();
-  text += fits ? fmt::format("fits, with {} to spare\n", gigabytes(margin))
-               : fmt::format("does not fit: {} too much\n", gigabytes(-margin));
+  if (report.contains("memory")) text += "memory\n" + format_memory(report["memory"]);
+  if (report.contains("memory_per_device")) {
+    text += fmt::format("memory of one of {} devices, by the compiler of {} ({:.1f} s)\n",
+                        report["devices"].get<int64_t>(), report["target"].get<std::string>(),
+                        report["compiler"]["seconds"].get<double>());
+    text += format_memory(report["memory_per_device"]);
+    text += format_collectives(report["collectives"]);
+  }
+  text += fmt::format("{:.4g} TFLOP a step, {:.4g} with what is computed again",
+                      report["flops"]["per_step"].get<double>() / 1e12,
+                      report["flops"]["with_rematerialisation"].get<double>() / 1e12);
+  if (report.contains("gemm_bound_seconds_per_step")) {
+    text += fmt::format("; at the limit of {:.4g} TFLOP/s: {:.3g} s",
+                        report["gemm_limit_flops_per_second"].get<double>() / 1e12,
+                        report["gemm_bound_seconds_per_step"].get<double>());
+  }
+  text += "\n" + format_verdict(report) + format_suggestions(report);
   if (report.contains("largest_batch")) {
     text += fmt::format("fits at most: {} rows in a micro-batch, or {} tokens in a row\n",
                         report["largest_batch"].get<int64_t>(),
                         report["longest_sequence"].get<int64_t>());
   }
+  if (report.contains("saved")) text += "saved as " + report["saved"].get<std::string>() + "\n";
   return text;
 }
 

@@ -1,7 +1,7 @@
 #include "sharding/resolve.h"
 
 #include <algorithm>
-#include <numeric>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -108,64 +108,49 @@ PartitionSpec divisible_spec(const PartitionSpec& spec, const Mesh& mesh, const 
   return result;
 }
 
-namespace {
-
-// Fills in what the two steps above cannot know.
-void complete(std::vector<LostAxis>& found, const VariableSpec& variable,
-              std::vector<LostAxis>* lost) {
-  if (lost == nullptr) return;
-  for (LostAxis& axis : found) {
-    axis.variable = variable.name;
-    axis.logical = variable.logical_axes[axis.dimension];
-    lost->push_back(std::move(axis));
+AxisUnit parse_axis(const std::string& logical) {
+  const size_t colon = logical.find(':');
+  if (colon == std::string::npos) return {logical, 1};
+  AxisUnit axis{logical.substr(0, colon), 0};
+  const char* end = logical.data() + logical.size();
+  const auto [stop, error] = std::from_chars(logical.data() + colon + 1, end, axis.unit);
+  if (error != std::errc() || stop != end || axis.unit < 1) {
+    throw Error(fmt::format("\"{}\" is no logical axis", logical), "axis rules");
   }
+  return axis;
 }
 
-PartitionSpec by_rules(const VariableSpec& variable, const Mesh& mesh, const AxisRules& rules,
-                       std::vector<LostAxis>* lost) {
+std::string axis_with_unit(const std::string& name, int64_t unit) {
+  return unit == 1 ? name : fmt::format("{}:{}", name, unit);
+}
+
+NamedSharding variable_sharding(const VariableSpec& variable, const Mesh& mesh,
+                                const AxisRules& rules, std::vector<LostAxis>* lost) {
   if (variable.logical_axes.size() != variable.shape.size()) {
     throw Error(fmt::format("{} logical axes for {} dimensions", variable.logical_axes.size(),
                             variable.shape.size()),
                 variable.name);
   }
-  return logical_to_mesh(variable.logical_axes, rules, mesh, lost);
-}
-
-}  // namespace
-
-NamedSharding variable_sharding(const VariableSpec& variable, const Mesh& mesh,
-                                const AxisRules& rules, std::vector<LostAxis>* lost) {
-  std::vector<LostAxis> found;
-  PartitionSpec spec = by_rules(variable, mesh, rules, &found);
-  if (variable.kind != VariableKind::kData) {
-    spec = divisible_spec(spec, mesh, variable.shape, {}, &found);
+  std::vector<std::string> names;
+  Shape units;
+  for (const std::string& logical : variable.logical_axes) {
+    AxisUnit axis = parse_axis(logical);
+    names.push_back(std::move(axis.name));
+    units.push_back(axis.unit);
   }
-  complete(found, variable, lost);
-  return {mesh, std::move(spec)};
-}
-
-PartitionSpec packed_spec(const VariableSpec& weight, const std::vector<PackedPart>& parts,
-                          const Mesh& mesh, const AxisRules& rules, std::vector<LostAxis>* lost) {
-  const size_t rank = weight.shape.size();
-  Shape units(rank, 1);
-  for (const PackedPart& part : parts) {
-    for (size_t d = 0; d < rank; ++d) {
-      const bool fits = part.variable.shape.size() == rank && part.elements_per.size() == rank &&
-                        part.elements_per[d] > 0 &&
-                        part.variable.shape[d] ==
-                            (weight.shape[d] + part.elements_per[d] - 1) / part.elements_per[d];
-      if (!fits) {
-        throw Error(fmt::format("its shape does not fit {} of {}", weight.name, rank),
-                    part.variable.name);
-      }
-      units[d] = std::lcm(units[d], part.elements_per[d]);
+  std::vector<LostAxis> found;
+  PartitionSpec spec = logical_to_mesh(names, rules, mesh, &found);
+  if (variable.kind != VariableKind::kData) {
+    spec = divisible_spec(spec, mesh, variable.shape, units, &found);
+  }
+  if (lost != nullptr) {
+    for (LostAxis& axis : found) {
+      axis.variable = variable.name;
+      axis.logical = names[axis.dimension];
+      lost->push_back(std::move(axis));
     }
   }
-  std::vector<LostAxis> found;
-  PartitionSpec spec = by_rules(weight, mesh, rules, &found);
-  spec = divisible_spec(spec, mesh, weight.shape, units, &found);
-  complete(found, weight, lost);
-  return spec;
+  return {mesh, std::move(spec)};
 }
 
 ShardingTable resolve_shardings(const std::vector<VariableSpec>& variables, const Mesh& mesh,

@@ -10,6 +10,10 @@
 //   table.shardings.at("model.layers.0.mlp.up_proj.weight").spec;   // P('tensor', 'fsdp')
 //   log_line(format_table(table));
 //
+// A logical axis may say how many elements of its dimension stay together: "embed:36" is split
+// between blocks of 36 alone. So a packed weight, whose blocks hold codes and scales side by side
+// (base/packed.h), is shared out by whole blocks.
+//
 // Optimiser moments carry their variable's logical axes, and so its sharding. After an adapter is
 // attached, a base quantised or a state restored, the table is made anew from the variables as they
 // are then: it holds nothing else.
@@ -47,24 +51,19 @@ PartitionSpec logical_to_mesh(const std::vector<std::string>& logical_axes, cons
 PartitionSpec divisible_spec(const PartitionSpec& spec, const Mesh& mesh, const Shape& shape,
                              const Shape& units = {}, std::vector<LostAxis>* lost = nullptr);
 
+// "embed:36": the name, and how many elements stay together (1 where nothing is said). Raises Error
+// for a unit that is no number.
+struct AxisUnit {
+  std::string name;
+  int64_t unit = 1;
+};
+AxisUnit parse_axis(const std::string& logical);
+std::string axis_with_unit(const std::string& name, int64_t unit);
+
 // A variable's spec: data (a batch) as an activation, all else as a parameter. Raises Error where
 // the logical axes are not one a dimension.
 NamedSharding variable_sharding(const VariableSpec& variable, const Mesh& mesh,
                                 const AxisRules& rules, std::vector<LostAxis>* lost = nullptr);
-
-// ---- Packed leaves: a quantised weight is several arrays -------------------------------------
-
-// One array of a quantised weight: element i along dimension d stands for elements_per[d]
-// consecutive elements of the weight. NF4 codes in bytes: {1, 2}; their scales: {1, 64}.
-struct PackedPart {
-  VariableSpec variable;
-  Shape elements_per;
-};
-// One spec for all parts, in units that none of them cuts. `weight`: as it would be unpacked.
-// Raises Error where a part's shape is not the weight's divided by elements_per, rounded up.
-PartitionSpec packed_spec(const VariableSpec& weight, const std::vector<PackedPart>& parts,
-                          const Mesh& mesh, const AxisRules& rules,
-                          std::vector<LostAxis>* lost = nullptr);
 
 // ---- The table of a run -----------------------------------------------------------------------
 

@@ -113,29 +113,23 @@ TEST(Adapters, FollowTheirBase) {
   EXPECT_EQ(resolved(b, k4x2), (PartitionSpec{{{"tensor"}, {}}}));
 }
 
-PackedPart part(std::string name, Shape shape, Shape elements_per) {
-  return {parameter(std::move(name), std::move(shape), {}), std::move(elements_per)};
-}
-
-TEST(Packed, CodesAndScalesShareWholeBlocks) {
-  const VariableSpec weight = parameter("w", {6, 256}, {"mlp", "embed"});
-  const std::vector<PackedPart> nf4 = {part("w.codes", {6, 128}, {1, 2}),
-                                       part("w.scales", {6, 4}, {1, 64})};
+// NF4 in blocks of 64: 36 bytes, the scale and 64 codes.
+TEST(Packed, WeightsAreSharedOutByWholeBlocks) {
+  VariableSpec packed = parameter("w", {6, 4 * 36}, {"mlp", "embed:36"});
+  packed.dtype = DType::kU8;
   std::vector<LostAxis> lost;
-  EXPECT_EQ(packed_spec(weight, nf4, k4x2, default_axis_rules(), &lost),
-            (PartitionSpec{{{"tensor"}, {"fsdp"}}}));
+  EXPECT_EQ(resolved(packed, k4x2, &lost), (PartitionSpec{{{"tensor"}, {"fsdp"}}}));
   EXPECT_THAT(lost, IsEmpty());
-  // 192 columns divide by 4, but their 3 blocks do not.
-  const VariableSpec narrow = parameter("n", {6, 192}, {"mlp", "embed"});
-  const std::vector<PackedPart> parts = {part("n.codes", {6, 96}, {1, 2}),
-                                         part("n.scales", {6, 3}, {1, 64})};
-  EXPECT_EQ(packed_spec(narrow, parts, k4x2, default_axis_rules(), &lost),
-            (PartitionSpec{{{"tensor"}, {}}}));
+  // 108 bytes divide by 4, but their 3 blocks do not.
+  packed.shape = {6, 3 * 36};
+  EXPECT_EQ(resolved(packed, k4x2, &lost), (PartitionSpec{{{"tensor"}, {}}}));
   ASSERT_THAT(lost, SizeIs(1));
-  EXPECT_EQ(lost[0].reason, "192 in blocks of 64 does not divide by fsdp 4");
-  EXPECT_EQ(lost[0].variable, "n");
-  EXPECT_THAT(error_of([&] { packed_spec(narrow, nf4, k4x2, default_axis_rules()); }),
-              HasSubstr("w.codes"));
+  EXPECT_EQ(lost[0].reason, "108 in blocks of 36 does not divide by fsdp 4");
+  EXPECT_EQ(lost[0].logical, "embed");
+  EXPECT_EQ(axis_with_unit("embed", 36), "embed:36");
+  EXPECT_EQ(axis_with_unit("embed", 1), "embed");
+  packed.logical_axes = {"mlp", "embed:x"};
+  EXPECT_THAT(error_of([&] { resolved(packed, k4x2); }), HasSubstr("embed:x"));
 }
 
 TEST(Table, BytesPerDeviceFallAsTheMeshGrows) {
