@@ -5,7 +5,7 @@
 #   scripts/setup.sh [build] [fuzz] [model] [peers]     (default: build)
 #
 # build: compilers and libraries   fuzz: clang's fuzzing run time
-# model: SmolLM2-135M-Instruct     peers: a Python environment with PyTorch and PEFT
+# model: SmolLM2-135M-Instruct     peers: a Python environment with PyTorch, PEFT and llama.cpp
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Debian 12's versions. Where the archive has moved on to a later one of the same release (a security
@@ -141,14 +141,20 @@ PYTHON
   say "model: $model_file"
 }
 
+# llama-cpp-python comes as source: its parts that graft is not compared with are left out.
 setup_peers() {
   install_packages "${python_packages[@]}" "${venv_packages[@]}"
-  [ -x "$cache/peers/bin/python" ] && [ -f "$cache/peers/.complete" ] && return 0
-  say "making a Python environment with PyTorch and PEFT in $cache/peers (about 1 GB)"
+  [ -x "$cache/peers/bin/python" ] && cmp --silent scripts/peers.txt "$cache/peers/.complete" && return 0
+  say "making a Python environment with PyTorch, PEFT and llama.cpp in $cache/peers (6 GB; llama.cpp is compiled)"
   mkdir -p "$cache"
   python3 -m venv "$cache/peers"
-  "$cache/peers/bin/pip" install --quiet --disable-pip-version-check --requirement scripts/peers.txt
-  touch "$cache/peers/.complete"
+  local launcher=""
+  if command -v ccache > /dev/null; then
+    launcher="-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
+  fi
+  CMAKE_ARGS="-DLLAVA_BUILD=OFF $launcher" CMAKE_BUILD_PARALLEL_LEVEL=$cores \
+    "$cache/peers/bin/pip" install --quiet --disable-pip-version-check --requirement scripts/peers.txt
+  cp scripts/peers.txt "$cache/peers/.complete"
 }
 
 [ $# -gt 0 ] || set -- build

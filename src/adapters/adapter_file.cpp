@@ -110,12 +110,13 @@ NamedTensors load_adapter(const std::filesystem::path& folder, const AdapterPlan
 }
 
 std::vector<std::pair<std::string, Tensor>> adapter_file_tensors(const AdapterPlan& plan,
-                                                                 const NamedTensors& tensors) {
+                                                                 const NamedTensors& tensors,
+                                                                 DType dtype) {
   std::vector<std::pair<std::string, Tensor>> stored;
   for (const VariableSpec& variable : plan.variables) {
     const auto it = tensors.find(variable.name);
     GRAFT_CHECK(it != tensors.end(), "no value for {}", variable.name);
-    stored.emplace_back(file_key(variable.name), it->second.as(DType::kF32));
+    stored.emplace_back(file_key(variable.name), it->second.as(dtype));
   }
   std::sort(stored.begin(), stored.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -123,9 +124,10 @@ std::vector<std::pair<std::string, Tensor>> adapter_file_tensors(const AdapterPl
 }
 
 void save_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
-                  const AdapterPlan& plan, const NamedTensors& tensors) {
+                  const AdapterPlan& plan, const NamedTensors& tensors, DType dtype) {
   make_directories(folder);
-  write_safetensors(folder / "adapter_model.safetensors", adapter_file_tensors(plan, tensors),
+  write_safetensors(folder / "adapter_model.safetensors",
+                    adapter_file_tensors(plan, tensors, dtype),
                     {{"format", "pt"}});
   write_adapter_config(folder / "adapter_config.json", config);
 }

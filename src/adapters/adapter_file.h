@@ -26,13 +26,14 @@ NamedTensors load_adapter(const std::filesystem::path& folder, const AdapterPlan
 
 AdapterConfig read_adapter_folder_config(const std::filesystem::path& folder);
 
-// The tensors of an adapter file under their keys there, in f32 and sorted as PEFT sorts them.
+// The tensors of an adapter file under their keys there, in `dtype` and sorted as PEFT sorts them.
 std::vector<std::pair<std::string, Tensor>> adapter_file_tensors(const AdapterPlan& plan,
-                                                                 const NamedTensors& tensors);
+                                                                 const NamedTensors& tensors,
+                                                                 DType dtype = DType::kF32);
 
-// Writes both files, each atomically, the tensors in f32 and sorted by key as PEFT sorts them. The
-// configuration names targets explicitly, so that other tools choose the same modules.
+// Writes both files, each atomically, the tensors in `dtype` and sorted by key as PEFT sorts them.
+// The configuration names targets explicitly, so that other tools choose the same modules.
 void save_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
-                  const AdapterPlan& plan, const NamedTensors& tensors);
+                  const AdapterPlan& plan, const NamedTensors& tensors, DType dtype = DType::kF32);
 
 }  // namespace graft

@@ -107,6 +107,7 @@ void add_commands(CLI::App& app) {
   add_tokenize_command(app);
   add_logits_command(app);
   add_merge_command(app);
+  add_export_command(app);
   add_inspect_command(app);
   add_checkpoint_command(app);
 }

@@ -11,7 +11,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--model", options.model, "A Hugging Face folder, or a .gguf file")
       ->required()
       ->check(not_empty());
-  command.add_option("--adapter", options.adapter, "A PEFT adapter folder")->check(not_empty());
+  command.add_option("--adapter", options.adapter, "A PEFT adapter folder, or a .gguf adapter")
+      ->check(not_empty());
   add_compute_options(command, options.compute);
 }
 

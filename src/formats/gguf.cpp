@@ -178,6 +178,12 @@ size_t GgufFile::array_length(std::string_view key) const {
   return value != nullptr && value->kind == GgufKind::kArray ? value->count : 0;
 }
 
+std::span<const std::byte> GgufFile::value_bytes(std::string_view key) const {
+  const GgufValue* value = state_->find(key);
+  GRAFT_CHECK(value != nullptr, "no metadata \"{}\"", key);
+  return state_->bytes.subspan(value->begin, value->end - value->begin);
+}
+
 std::string GgufFile::describe(std::string_view key) const {
   const GgufValue* value = state_->find(key);
   if (value == nullptr) return "";

@@ -78,6 +78,9 @@ class GgufFile {
   std::optional<GgufKind> kind(std::string_view key) const;  // kArray for arrays
   size_t array_length(std::string_view key) const;           // 0 unless it is an array
   std::string describe(std::string_view key) const;  // for people: "30", "llama", "49152 of string"
+  // The value as it lies in the file, after its kind (of an array: from its head on); the key must
+  // be there.
+  std::span<const std::byte> value_bytes(std::string_view key) const;
 
   std::optional<std::string> find_string(std::string_view key) const;
   std::optional<int64_t> find_i64(std::string_view key) const;

@@ -124,12 +124,14 @@ class Parser {
       fail(fmt::format("metadata \"{}\" is given twice", value.key));
     }
     value.kind = value.element_kind = read_kind(value.key);
+    value.begin = position_;
     if (value.kind == GgufKind::kArray) {
       value.element_kind = read_kind(value.key);
       value.count = read<uint64_t>(value.key);
     }
     value.offset = position_;
     skip(value.key, value.element_kind, value.count, 0);
+    value.end = position_;
     contents_.values.push_back(std::move(value));
   }
 

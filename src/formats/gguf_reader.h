@@ -19,7 +19,9 @@ struct GgufValue {
   GgufKind kind;          // kArray for arrays
   GgufKind element_kind;  // of arrays; the kind again for scalars
   size_t count = 1;       // elements
-  size_t offset = 0;      // of the first one, from the beginning of the file
+  size_t begin = 0;       // of the value, from the beginning of the file; an array has a head
+  size_t offset = 0;      // of the first element
+  size_t end = 0;         // behind the last one
 };
 
 struct GgufContents {

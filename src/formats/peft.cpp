@@ -231,6 +231,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& nam
   result.layers_pattern =
       read_list<std::string>(config, "layers_pattern").value_or(std::vector<std::string>{});
   read_patterns(text, config, result);
+  result.lists_target_parameters = config.has("target_parameters");  // empty, or it was refused
   check_combination(config, result);
   return result;
 }
@@ -268,6 +269,7 @@ std::string format_adapter_config(const AdapterConfig& config) {
   document["lora_alpha"] = number(config.lora_alpha);
   document["lora_dropout"] = config.lora_dropout;
   document["use_rslora"] = config.use_rslora;
+  if (config.lists_target_parameters) document["target_parameters"] = json::array();
   document["target_modules"] = modules_json(config.target_modules);
   document["exclude_modules"] = modules_json(config.exclude_modules);
   document["layers_to_transform"] = or_null(config.layers_to_transform);

@@ -45,6 +45,8 @@ struct AdapterConfig {
   std::vector<std::string> layers_pattern;
   PatternList<int64_t> rank_pattern;
   PatternList<double> alpha_pattern;
+  // PEFT writes an empty list, not null, for models with experts, whose names it has rewritten.
+  bool lists_target_parameters = false;
 };
 
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& name);

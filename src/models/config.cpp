@@ -117,15 +117,17 @@ RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture,
   RopeParameters p;
   p.theta = file.find_f32(prefix + "freq_base").value_or(10000.0F);
   const std::string scaling = file.find_string(prefix + "scaling.type").value_or("none");
+  const auto factor = file.find_f32(prefix + "scaling.attn_factor");
   if (scaling != "none") {
     p.type = scaling;
     p.factor = file.find_f32(prefix + "scaling.factor").value_or(1.0F);
     p.original_max_position_embeddings =
         file.find_u32(prefix + "scaling.original_context_length").value_or(0);
-    if (const auto factor = file.find_f32(prefix + "scaling.attn_factor"))
-      p.attention_factor = *factor;
+    // Here the factor multiplies YaRN's own.
+    if (factor && p.type == "yarn") p.attention_factor = *factor * yarn_magnitude(p.factor);
   }
   RopeConfig rope = resolve_rope(p, dimensions, file.name() + ": " + prefix + "scaling.type");
+  if (factor && p.type != "yarn") rope.attention_factor = *factor;
   if (const GgufTensor* divisors = file.find("rope_freqs.weight")) {
     const Tensor values = file.dequantize(*divisors);
     if (values.elements() != dimensions / 2) {
@@ -133,10 +135,20 @@ RopeConfig read_gguf_rope(const GgufFile& file, const std::string& architecture,
                               values.elements(), dimensions / 2),
                   file.name());
     }
-    rope.scaled = true;
     for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i) {
-      rope.inverse_frequencies[i] /= values.data<float>()[i];
+      const float divisor = values.data<float>()[i];
+      if (!(divisor > 0) || !std::isfinite(divisor)) {
+        throw Error(fmt::format("tensor \"rope_freqs.weight\" holds {}", divisor), file.name());
+      }
+      rope.inverse_frequencies[i] /= divisor;
     }
+    const auto found = p.type == "default" && rope.attention_factor == 1
+                           ? find_llama3_parameters(p.theta, rope.inverse_frequencies)
+                           : std::nullopt;
+    if (found) rope.parameters = *found;
+    else rope.parameters.type = kUnnamedRope;
+  } else if (rope.attention_factor != 1 && p.type != "yarn") {
+    rope.parameters.type = kUnnamedRope;
   }
   return rope;
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +19,31 @@
 
 namespace graft {
 
+// The parameters of config.json's `rope_parameters` (or `rope_theta` with `rope_scaling`).
+struct RopeParameters {
+  std::string type = "default";  // linear, llama3, yarn, or kUnnamedRope
+  double theta = 10000;
+  double factor = 1;
+  // llama3
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double original_max_position_embeddings = 0;
+  // yarn (Peng et al., 2023)
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+  std::optional<double> attention_factor = std::nullopt;
+  double mscale = 0, mscale_all_dim = 0;
+  friend bool operator==(const RopeParameters&, const RopeParameters&) = default;
+};
+
+// Frequencies that a GGUF file lists and that none of the named types gives.
+inline constexpr const char* kUnnamedRope = "unnamed";
+
 // Rotary frequencies, resolved: any scaling (linear, llama3, YaRN) is already in them.
 struct RopeConfig {
   std::vector<float> inverse_frequencies;  // [rotated dimensions / 2]
   double attention_factor = 1;             // multiplies cos and sin
   bool interleaved = false;                // pairs are (2i, 2i+1) instead of (i, i + R/2)
-  double theta = 10000;                    // the base that they come from
-  bool scaled = false;                     // they are not theta^(-2i/R)
+  RopeParameters parameters;               // what they come from
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 

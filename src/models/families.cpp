@@ -50,7 +50,7 @@ void read_qwen3(ConfigReader& reader, ModelConfig& config) {
 
 constexpr Family kFamilies[] = {
     {"llama", "llama", "LlamaForCausalLM", read_llama, /*gguf_permutes_qk=*/true},
-    {"mistral", "", "MistralForCausalLM", read_mistral},
+    {"mistral", "llama", "MistralForCausalLM", read_mistral, /*gguf_permutes_qk=*/true},
     {"qwen2", "qwen2", "Qwen2ForCausalLM", read_qwen2},
     {"qwen3", "qwen3", "Qwen3ForCausalLM", read_qwen3},
 };

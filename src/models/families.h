@@ -15,9 +15,10 @@ class ConfigReader;
 class GgufFile;
 
 struct Family {
-  std::string_view model_type;         // config.json
-  std::string_view gguf_architecture;  // "" if GGUF files of it are not read
-  std::string_view class_name;         // written to config.json on export
+  std::string_view model_type;  // config.json
+  // "" if there are no GGUF files of it. Where families share one, files are read as the first.
+  std::string_view gguf_architecture;
+  std::string_view class_name;  // written to config.json on export
   // What differs from Llama, which is read first.
   void (*read)(ConfigReader& reader, ModelConfig& config);
   bool gguf_permutes_qk = false;  // llama.cpp's converter reorders the rows of q and k

@@ -5,10 +5,9 @@
 #include <numbers>
 
 namespace graft {
-namespace {
 
-// theta^(-2i/D), computed as the reference does: the exponent and the power in f32.
-std::vector<float> base_frequencies(double theta, int64_t dimensions) {
+// Computed as the reference does: the exponent and the power in f32.
+std::vector<float> unscaled_frequencies(double theta, int64_t dimensions) {
   std::vector<float> inverse;
   for (int64_t i = 0; i < dimensions / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dimensions);
@@ -16,6 +15,10 @@ std::vector<float> base_frequencies(double theta, int64_t dimensions) {
   }
   return inverse;
 }
+
+double yarn_magnitude(double factor) { return factor <= 1 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
+
+namespace {
 
 void scale_llama3(const RopeParameters& p, std::vector<float>& inverse) {
   const double low_wavelength = p.original_max_position_embeddings / p.low_freq_factor;
@@ -63,7 +66,7 @@ double yarn_attention_factor(const RopeParameters& p) {
   if (p.mscale != 0 && p.mscale_all_dim != 0) {
     return get_mscale(p.mscale) / get_mscale(p.mscale_all_dim);
   }
-  return get_mscale(1);
+  return yarn_magnitude(p.factor);
 }
 
 void require_positive(double value, const char* key, const std::string& where) {
@@ -85,10 +88,9 @@ RopeConfig resolve_rope(const RopeParameters& p, int64_t dimensions, const std::
   }
   require_positive(p.theta, "rope_theta", where);
   RopeConfig rope;
-  rope.inverse_frequencies = base_frequencies(p.theta, dimensions);
-  rope.theta = p.theta;
+  rope.inverse_frequencies = unscaled_frequencies(p.theta, dimensions);
+  rope.parameters = p;
   if (p.type == "default") return rope;
-  rope.scaled = true;
   require_positive(p.factor, "factor", where);
   if (p.type == "linear") {
     for (float& inv : rope.inverse_frequencies) inv = static_cast<float>(inv / p.factor);
@@ -108,6 +110,56 @@ RopeConfig resolve_rope(const RopeParameters& p, int64_t dimensions, const std::
                 "supported are default, linear, llama3 and yarn");
   }
   return rope;
+}
+
+namespace {
+
+bool nearly_equal(const std::vector<float>& a, const std::vector<float>& b) {
+  constexpr double kTolerance = 1e-5;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = a[i], y = b[i];
+    if (!(std::abs(x - y) <= kTolerance * std::abs(y))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Between the two wavelengths the divisor d obeys 1/d = (1 - s)/factor + s with
+// s = (original/wavelength - low)/(high - low), which is a line over 1/wavelength.
+std::optional<RopeParameters> find_llama3_parameters(double theta,
+                                                     const std::vector<float>& frequencies) {
+  const auto dimensions = static_cast<int64_t>(2 * frequencies.size());
+  const std::vector<float> plain = unscaled_frequencies(theta, dimensions);
+  RopeParameters p{.type = "llama3", .theta = theta};
+  p.factor = static_cast<double>(plain.back()) / frequencies.back();
+  if (!(p.factor > 1) || !std::isfinite(p.factor)) return std::nullopt;
+  p.factor = std::round(p.factor * 1e4) / 1e4;
+  std::vector<std::pair<double, double>> points;  // 1/wavelength, s
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double divisor = static_cast<double>(plain[i]) / frequencies[i];
+    const double s = (1 / divisor - 1 / p.factor) / (1 - 1 / p.factor);
+    if (s > 1e-4 && s < 1 - 1e-4) points.emplace_back(plain[i] / (2 * std::numbers::pi), s);
+  }
+  if (points.size() >= 2) {
+    const auto [x0, s0] = points.front();
+    const auto [x1, s1] = points.back();
+    const double slope = (s0 - s1) / (x0 - x1), below_zero = slope * x1 - s1;
+    p.high_freq_factor = std::round((1 + 1 / below_zero) * 1e3) / 1e3;
+    p.original_max_position_embeddings = std::round(slope * (p.high_freq_factor - 1));
+  } else if (points.size() == 1) {
+    p.original_max_position_embeddings =
+        std::round((points[0].second * (p.high_freq_factor - 1) + 1) / points[0].first);
+  } else {
+    p.original_max_position_embeddings = 8192;  // of Llama 3, whose type it is
+  }
+  const bool sensible = p.original_max_position_embeddings > 0 && p.high_freq_factor > 1 &&
+                        std::isfinite(p.original_max_position_embeddings) &&
+                        std::isfinite(p.high_freq_factor);
+  if (!sensible) return std::nullopt;
+  const RopeConfig found = resolve_rope(p, dimensions, "rope_freqs.weight");
+  if (!nearly_equal(found.inverse_frequencies, frequencies)) return std::nullopt;
+  return p;
 }
 
 }  // namespace graft

@@ -4,28 +4,25 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/config.h"
 
 namespace graft {
 
-// The parameters of config.json's `rope_parameters` (or `rope_theta` with `rope_scaling`).
-struct RopeParameters {
-  std::string type = "default";
-  double theta = 10000;
-  double factor = 1;
-  // llama3
-  double low_freq_factor = 1, high_freq_factor = 4;
-  double original_max_position_embeddings = 0;
-  // yarn (Peng et al., 2023)
-  double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;
-  std::optional<double> attention_factor = std::nullopt;
-  double mscale = 0, mscale_all_dim = 0;
-};
-
 // Frequencies for `dimensions` rotated elements. Raises Error for a type that is not supported.
 RopeConfig resolve_rope(const RopeParameters& parameters, int64_t dimensions,
                         const std::string& where);
+
+// theta^(-2i/D): the frequencies without any scaling, [dimensions / 2].
+std::vector<float> unscaled_frequencies(double theta, int64_t dimensions);
+
+// By how much YaRN multiplies cos and sin where nothing else is said.
+double yarn_magnitude(double factor);
+
+// The llama3 parameters that give these frequencies, if there are such. They are determined up to a
+// common factor of low_freq_factor, high_freq_factor and the original length: low_freq_factor is 1.
+std::optional<RopeParameters> find_llama3_parameters(double theta,
+                                                     const std::vector<float>& frequencies);
 
 }  // namespace graft

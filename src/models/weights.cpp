@@ -1,13 +1,12 @@
 #include "models/weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <unordered_map>
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
-#include "models/families.h"
+#include "models/gguf_layout.h"
 #include "models/layout.h"
 
 namespace graft {
@@ -92,41 +91,14 @@ std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& pat
   return source;
 }
 
-// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
-std::string gguf_name(const std::string& name) {
-  static const std::vector<std::pair<std::string, std::string>> table{
-      {"self_attn.q_proj", "attn_q"},          {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},          {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"},     {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},           {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},           {"input_layernorm", "attn_norm"},
-      {"post_attention_layernorm", "ffn_norm"}};
-  if (name == kEmbeddingName) return "token_embd.weight";
-  if (name == kFinalNormName) return "output_norm.weight";
-  if (name == kHeadName) return "output.weight";
-  const std::string prefix = "model.layers.";
-  GRAFT_CHECK(name.starts_with(prefix));
-  const size_t dot = name.find('.', prefix.size());
-  const std::string layer = name.substr(prefix.size(), dot - prefix.size());
-  const size_t last = name.rfind('.');
-  const std::string module = name.substr(dot + 1, last - dot - 1);
-  for (const auto& [hugging_face, gguf] : table) {
-    if (module == hugging_face) return "blk." + layer + "." + gguf + name.substr(last);
-  }
-  GRAFT_CHECK(false, "no GGUF name for {}", name);
-  return "";
-}
-
 struct GgufSource : WeightSource {
   explicit GgufSource(GgufFile f) : file(std::move(f)) {}
 
   Tensor load(const std::string& name, DType dtype) const override {
-    const GgufTensor& tensor = file.tensor(gguf_name(name));
+    const GgufTensor& tensor = file.tensor(gguf_tensor_name(name));
     Tensor values = Tensor::empty(DType::kF32, tensor.shape);
     expand(tensor, values.data<float>());
-    const int64_t heads = permuted_heads(name);
-    if (heads > 0) values = restore_rows(values, heads);
-    return values.as(dtype);
+    return from_gguf_rows(config, name, values).as(dtype);
   }
 
   // Rows in parallel: each is expanded by itself.
@@ -146,46 +118,18 @@ struct GgufSource : WeightSource {
     }
   }
 
-  // How many heads' rows llama.cpp's converter interleaved, or 0.
-  int64_t permuted_heads(const std::string& name) const {
-    if (!permutes_qk) return 0;
-    if (name.find(".q_proj.") != std::string::npos) return query_heads;
-    if (name.find(".k_proj.") != std::string::npos) return key_heads;
-    return 0;
-  }
-
-  // The converter stores row i of the first half of a head at 2i and of the second half at 2i + 1.
-  static Tensor restore_rows(const Tensor& stored, int64_t heads) {
-    Tensor rows = Tensor::empty(DType::kF32, stored.shape());
-    const int64_t per_head = stored.shape()[0] / heads, half = per_head / 2;
-    const int64_t width = stored.elements() / stored.shape()[0];
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t i = 0; i < per_head; ++i) {
-        const int64_t from = i < half ? 2 * i : 2 * (i - half) + 1;
-        std::memcpy(rows.data<float>() + (h * per_head + i) * width,
-                    stored.data<float>() + (h * per_head + from) * width,
-                    static_cast<size_t>(width) * sizeof(float));
-      }
-    }
-    return rows;
-  }
-
   GgufFile file;
-  bool permutes_qk = false;
-  int64_t query_heads = 0, key_heads = 0;
+  ModelConfig config;
 };
 
 std::shared_ptr<WeightSource> open_gguf(const std::filesystem::path& path,
                                         const ModelConfig& config) {
   auto source = std::make_shared<GgufSource>(GgufFile::open(path));
   source->path = path.string();
-  source->permutes_qk =
-      find_gguf_family(source->file.get_string("general.architecture"))->gguf_permutes_qk;
-  source->query_heads = config.num_attention_heads;
-  source->key_heads = config.num_key_value_heads;
+  source->config = config;
   std::unordered_map<std::string, bool> used{{"rope_freqs.weight", true}};
   for (VariableSpec spec : base_parameters(config)) {
-    const std::string stored_name = gguf_name(spec.name);
+    const std::string stored_name = gguf_tensor_name(spec.name);
     const GgufTensor* tensor = source->file.find(stored_name);
     if (tensor == nullptr) {
       throw Error(fmt::format("tensor \"{}\" is missing", stored_name), source->path,

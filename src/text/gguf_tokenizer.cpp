@@ -327,6 +327,20 @@ GgufTokenizer read_gguf_tokenizer(const GgufFile& file) {
   return d;
 }
 
+std::optional<std::string> find_pre_tokenizer_name(const std::vector<std::string>& patterns,
+                                                   bool whole_words_first, bool composes) {
+  for (const PreTokenizer& candidate : pre_tokenizers()) {
+    if (candidate.whole_words_first == whole_words_first && candidate.composes == composes &&
+        std::equal(candidate.patterns.begin(), candidate.patterns.end(), patterns.begin(),
+                   patterns.end())) {
+      return std::string(candidate.names.front());
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view gpt2_split_pattern() { return kGpt2; }
+
 bool adds_bos(const GgufTokenizer& description) {
   if (description.add_bos) return *description.add_bos;
   return is_sentence_piece(description) || find_pre_tokenizer(description).adds_bos;

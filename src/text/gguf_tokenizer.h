@@ -41,6 +41,12 @@ GgufTokenizer read_gguf_tokenizer(const GgufFile& file);
 // as is usual for the kind.
 bool adds_bos(const GgufTokenizer& description);
 
+// The `pre` under which files name a rule of splitting: these patterns one after the other, whether
+// a word that is a token is taken whole, and whether Unicode NFC comes first.
+std::optional<std::string> find_pre_tokenizer_name(const std::vector<std::string>& patterns,
+                                                   bool whole_words_first, bool composes);
+std::string_view gpt2_split_pattern();  // what a ByteLevel step of tokenizer.json splits by
+
 // Raises Error, naming it, for an unknown kind or `pre`, and for tables that do not fit together.
 std::string tokenizer_json(const GgufTokenizer& description);
 

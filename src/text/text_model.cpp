@@ -170,7 +170,8 @@ const ChatTemplate& TextModel::template_for(const Conversation& conversation) co
 bool has_tokenizer(const fs::path& path) {
   if (fs::is_directory(path)) return fs::exists(path / "tokenizer.json");
   if (path.extension() != ".gguf") return false;
-  return GgufFile::open(path).has("tokenizer.ggml.model");
+  // "none" is how a file says that it has none.
+  return GgufFile::open(path).find_string("tokenizer.ggml.model").value_or("none") != "none";
 }
 
 TextModel load_text_model(const fs::path& path, const fs::path& template_file) {

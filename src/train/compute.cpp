@@ -42,7 +42,8 @@ bool configured_in_bf16(const std::filesystem::path& model) {
 bool stored_in_bf16(const std::filesystem::path& model) {
   const ModelConfig config = read_model_config(model);  // says what is wrong with the path, too
   if (!has_weights(model)) return configured_in_bf16(model);
-  for (const VariableSpec& v : BaseWeights::open(model, config).parameters()) {
+  const BaseWeights weights = BaseWeights::open(model, config);
+  for (const VariableSpec& v : weights.parameters()) {
     if (v.name.ends_with("_proj.weight") && v.dtype != DType::kBF16) return false;
   }
   return true;

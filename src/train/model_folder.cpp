@@ -1,5 +1,6 @@
 #include "train/model_folder.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -20,6 +21,7 @@ constexpr const char* kCarriedFiles[] = {
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "chat_template.json",
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
@@ -28,14 +30,37 @@ constexpr const char* kCarriedFiles[] = {
     "LICENSE.txt",
 };
 
-// config.json for a model that came without one. Rotary scaling that a GGUF states as bare
-// frequencies has no name to be written under.
-nlohmann::ordered_json describe(const ModelConfig& c, const std::string& source) {
-  const RopeConfig& rope = c.ropes[0];
-  if (rope.scaled) {
-    throw Error("its scaled rotary frequencies cannot be written to a config.json", source,
-                "merge onto the Hugging Face folder of this model instead");
+const char* torch_name(DType dtype) {
+  return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+}
+
+// `rope_scaling` of a config.json.
+nlohmann::ordered_json describe_rope(const RopeConfig& rope, const std::string& source) {
+  const RopeParameters& p = rope.parameters;
+  if (p.type == "default") return nullptr;
+  if (p.type == kUnnamedRope) {
+    throw Error("its rotary frequencies are of no type that a config.json can name", source,
+                "export a GGUF file, or merge onto the Hugging Face folder of this model");
   }
+  nlohmann::ordered_json j = {{"rope_type", p.type}, {"factor", p.factor}};
+  if (p.type == "linear") return j;
+  j["original_max_position_embeddings"] =
+      static_cast<int64_t>(std::llround(p.original_max_position_embeddings));
+  if (p.type == "llama3") {
+    j["low_freq_factor"] = p.low_freq_factor;
+    j["high_freq_factor"] = p.high_freq_factor;
+  } else if (p.attention_factor) {
+    j["attention_factor"] = *p.attention_factor;
+  }
+  return j;
+}
+
+// An f32 as the number that somebody wrote: 1e-05, not 9.999999747378752e-06.
+double short_number(double value) { return std::stod(fmt::format("{:.6g}", value)); }
+
+// config.json for a model that came without one.
+nlohmann::ordered_json describe(const ModelConfig& c, const std::string& source, DType dtype) {
+  const RopeConfig& rope = c.ropes[0];
   nlohmann::ordered_json j = {
       {"architectures", {c.architecture}},
       {"model_type", c.model_type},
@@ -47,12 +72,12 @@ nlohmann::ordered_json describe(const ModelConfig& c, const std::string& source)
       {"num_key_value_heads", c.num_key_value_heads},
       {"head_dim", c.head_dim},
       {"hidden_act", "silu"},
-      {"rms_norm_eps", std::stod(fmt::format("{:.6g}", c.rms_norm_eps))},
-      {"rope_theta", rope.theta},
-      {"rope_scaling", nullptr},
+      {"rms_norm_eps", short_number(c.rms_norm_eps)},
+      {"rope_theta", rope.parameters.theta},
+      {"rope_scaling", describe_rope(rope, source)},
       {"attention_bias", c.model_type == "qwen2" ? false : c.qkv_bias},
       {"tie_word_embeddings", c.tie_word_embeddings},
-      {"torch_dtype", "float32"},
+      {"torch_dtype", torch_name(dtype)},
   };
   if (c.max_position_embeddings > 0) j["max_position_embeddings"] = c.max_position_embeddings;
   if (c.model_type == "llama") j["mlp_bias"] = c.mlp_bias;
@@ -72,8 +97,30 @@ void write_tokenizer_files(const std::filesystem::path& folder, const TextModel&
   write_file_atomically(folder / "tokenizer_config.json", j.dump(2) + "\n");
 }
 
-void carry_over(const std::filesystem::path& from, const std::filesystem::path& to) {
-  write_file_atomically(to, read_text_file(from));
+// generation_config.json of a GGUF: what ends a reply.
+void write_generation_config(const std::filesystem::path& folder, const TextModel& text) {
+  nlohmann::ordered_json j = {{"_from_model_config", true}};
+  if (text.bos_id) j["bos_token_id"] = *text.bos_id;
+  if (text.stop_ids.size() == 1) j["eos_token_id"] = text.stop_ids[0];
+  else if (!text.stop_ids.empty()) j["eos_token_id"] = text.stop_ids;
+  if (text.pad_id) j["pad_token_id"] = *text.pad_id;
+  write_file_atomically(folder / "generation_config.json", j.dump(2) + "\n");
+}
+
+// The files beside the weights; a config.json states the type of the weights, which may be another
+// one now.
+void carry_over(const std::filesystem::path& from, const std::filesystem::path& to,
+                std::optional<DType> dtype) {
+  for (const char* name : kCarriedFiles) {
+    if (!std::filesystem::exists(from / name)) continue;
+    std::string text = read_text_file(from / name);
+    if (dtype && std::string_view(name) == "config.json") {
+      auto config = nlohmann::ordered_json::parse(text);
+      config[config.contains("dtype") ? "dtype" : "torch_dtype"] = torch_name(*dtype);
+      text = config.dump(2) + "\n";
+    }
+    write_file_atomically(to / name, text);
+  }
 }
 
 struct Shard {
@@ -96,19 +143,23 @@ std::vector<Shard> split_into_shards(const std::vector<VariableSpec>& parameters
 
 void save_model_folder(const std::filesystem::path& folder, const ModelState& state,
                        const TextModel* text,
-                       const std::function<Tensor(const std::string& name)>& value) {
+                       const std::function<Tensor(const std::string& name)>& value,
+                       std::optional<DType> dtype) {
   make_directories(folder);
   if (is_gguf(state.path)) {
+    const DType written = dtype.value_or(DType::kF32);
     write_file_atomically(folder / "config.json",
-                          describe(state.config, state.path.string()).dump(2) + "\n");
-    if (text != nullptr) write_tokenizer_files(folder, *text);
-  } else {
-    for (const char* name : kCarriedFiles) {
-      if (std::filesystem::exists(state.path / name)) carry_over(state.path / name, folder / name);
+                          describe(state.config, state.path.string(), written).dump(2) + "\n");
+    if (text != nullptr) {
+      write_tokenizer_files(folder, *text);
+      write_generation_config(folder, *text);
     }
+  } else {
+    carry_over(state.path, folder, dtype);
   }
   // The stored types, which `state` may hold converted.
-  const std::vector<VariableSpec> stored = BaseWeights::open(state.path, state.config).parameters();
+  std::vector<VariableSpec> stored = BaseWeights::open(state.path, state.config).parameters();
+  for (VariableSpec& v : stored) v.dtype = dtype.value_or(v.dtype);
   const std::vector<Shard> shards = split_into_shards(stored);
   nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
@@ -129,33 +180,6 @@ void save_model_folder(const std::filesystem::path& folder, const ModelState& st
     index["metadata"]["total_size"] = total;
     write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
   }
-}
-
-Tensor merged_parameter(const ModelState& state, const std::string& name) {
-  const Tensor& base = state.tensors.at(name);
-  if (!name.ends_with(".weight")) return base;
-  const std::string module = name.substr(0, name.size() - 7);
-  const auto site = state.adapter.sites.find(module);
-  if (site == state.adapter.sites.end()) return base;
-  const Tensor& a = state.tensors.at(module + ".lora_A");
-  const Tensor& b = state.tensors.at(module + ".lora_B");
-  Tensor merged = base.as(DType::kF32).clone();
-  const int64_t out = merged.shape()[0], in = merged.shape()[1], rank = a.shape()[0];
-  std::vector<double> row(static_cast<size_t>(in));
-  for (int64_t o = 0; o < out; ++o) {
-    std::fill(row.begin(), row.end(), 0.0);
-    for (int64_t k = 0; k < rank; ++k) {
-      const double factor = site->second.scale * static_cast<double>(b.data<float>()[o * rank + k]);
-      const float* a_row = a.data<float>() + k * in;
-      for (int64_t i = 0; i < in; ++i)
-        row[static_cast<size_t>(i)] += factor * static_cast<double>(a_row[i]);
-    }
-    float* w = merged.data<float>() + o * in;
-    for (int64_t i = 0; i < in; ++i) {
-      w[i] = static_cast<float>(static_cast<double>(w[i]) + row[static_cast<size_t>(i)]);
-    }
-  }
-  return merged;
 }
 
 }  // namespace graft

@@ -11,6 +11,7 @@
 #include "checkpoint/data_identity.h"
 #include "models/layout.h"
 #include "train/data_audit.h"
+#include "train/export.h"
 #include "train/flops.h"
 #include "train/process.h"
 #include "train/schedule.h"
@@ -245,6 +246,11 @@ class Preparation {
     }
     // The result, one checkpoint with both moments, and one more that is being written.
     audit_output(run_->audit, run_->output, 7 * bytes);
+    try {
+      check_exports(run_->recipe, run_->state.config);
+    } catch (const Error& error) {
+      run_->audit.refuse("export", error);
+    }
     if (full() || !run_->audit.ok()) return;
     const std::filesystem::path rehearsal = run_->output / ".rehearsal-adapter";
     try {
@@ -330,6 +336,7 @@ class Preparation {
         {"checkpoint_copy_bytes", copy},
         {"resident_before_arena_bytes", resident},
         {"predicted_peak_bytes", run_->planned_peak},
+        {"export_peak_bytes", export_peak_bytes(run_->state.config, run_->compute.dtype)},
         {"gemm_limit_flops_per_second", run_->gemm_limit},
     };
     run_->audit.plan = document.dump();

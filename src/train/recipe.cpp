@@ -110,6 +110,12 @@ void check_together(const Recipe& recipe) {
     refuse("training.trainable", "it belongs to training.method: full",
            "choose an adapter's modules with lora.target_modules");
   }
+  for (const std::string& format : recipe.exports) {
+    const bool adapter = format == "peft" || format == "gguf-adapter";
+    if (!adapter || training.method == TrainingMethod::kLora) continue;
+    refuse("export", fmt::format("training.method is full, which has no adapter for {}", format),
+           "export hf or gguf");
+  }
   if (training.method == TrainingMethod::kFull) {
     for (const auto& [name, place] : recipe.origins) {
       if (name.starts_with("lora.")) {

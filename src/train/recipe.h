@@ -89,6 +89,7 @@ struct Recipe {
   TrainingOptions training;
   ComputeOptions compute;
   bool scan_layers = true;
+  std::vector<std::string> exports;                  // formats to export when training has finished
   PatternList<int64_t> mesh;                         // axis to size, -1: the rest
   PatternList<std::vector<std::string>> axis_rules;  // logical_axis_rules: before the defaults
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "train/export.h"
 #include "train/recipe_row.h"
 
 namespace graft {
@@ -29,6 +30,10 @@ std::vector<RecipeKey> top_rows() {
       row("output_dir", GRAFT_PLACE(output_dir), path, "the folder that the run writes"),
       row("scan_layers", GRAFT_PLACE(scan_layers), Rule<bool>{"true or false"},
           "run the layers as one loop; false unrolls them (same bits, longer set-up)"),
+      row("export", GRAFT_PLACE(exports),
+          Rule<std::string>{"list of peft, hf, gguf-adapter, gguf, params",
+                            [](const std::string& x) { return find_export_format(x).has_value(); }},
+          "what to write at the end for other programs, as graft export does"),
       row("mesh", GRAFT_PLACE(mesh),
           Rule<int64_t>{"mapping to sizes, -1 once for the rest",
                         [](const int64_t& x) { return x >= -1 && x != 0; }},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "adapters/gguf_adapter.h"
 #include "models/layout.h"
 
 namespace graft {
@@ -58,6 +59,15 @@ void attach_adapter(ModelState& state, const AdapterConfig& config, uint64_t see
 }
 
 void attach_adapter_folder(ModelState& state, const std::filesystem::path& folder) {
+  if (is_gguf(folder)) {
+    GgufAdapter adapter = read_gguf_adapter(folder, state.config);
+    state.adapter_config = {};
+    state.adapter = std::move(adapter.plan);
+    for (auto& [name, tensor] : adapter.tensors) {
+      state.tensors.insert_or_assign(name, std::move(tensor));
+    }
+    return;
+  }
   plan(state, read_adapter_folder_config(folder), (folder / "adapter_config.json").string());
   for (auto& [name, tensor] : load_adapter(folder, state.adapter)) {
     state.tensors.insert_or_assign(name, std::move(tensor));

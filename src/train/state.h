@@ -35,7 +35,7 @@ struct ModelState {
 ModelState load_model_state(const std::filesystem::path& path, DType dtype);
 
 // Adds the adapter's variables. Raises Error if nothing matches, or as plan_adapters and
-// load_adapter do.
+// load_adapter do. An adapter may also be a .gguf file, as llama.cpp keeps them.
 void attach_adapter(ModelState& state, const AdapterConfig& config, uint64_t seed);
 void attach_adapter_folder(ModelState& state, const std::filesystem::path& folder);
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "cpu/isa.h"
+#include "train/export.h"
 #include "train/metrics.h"
 #include "train/model_folder.h"
 #include "train/prepare.h"
@@ -353,6 +354,13 @@ TrainingSummary finished_summary(const Recipe& recipe, const ResumePlan& plan) {
   return summary;
 }
 
+// What `export` asks for, once there is something to export.
+void export_result(const std::filesystem::path& output, const std::vector<std::string>& formats) {
+  for (const std::string& format : formats) {
+    export_run(output, {.format = *find_export_format(format)});
+  }
+}
+
 }  // namespace
 
 TrainingSummary run_training(Recipe recipe, const TrainingControl& control) {
@@ -361,9 +369,22 @@ TrainingSummary run_training(Recipe recipe, const TrainingControl& control) {
   if (isa != InstructionSet::kAuto) cpu::pin_instruction_set(instruction_set_name(isa));
   const RunLock lock(recipe.output_dir);
   ResumePlan plan = plan_resume(recipe, control.force_resume);
-  if (plan.finished) return finished_summary(recipe, plan);
-  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(recipe), std::move(plan));
-  return Loop(*run, control).execute();
+  const std::filesystem::path output = recipe.output_dir;
+  std::vector<std::string> exports = recipe.exports;
+  if (plan.finished) {
+    // What an earlier end did not come to, or was not asked for then.
+    std::erase_if(exports, [&](const std::string& format) {
+      return std::filesystem::exists(output / "export" / format);
+    });
+    const TrainingSummary summary = finished_summary(recipe, plan);
+    export_result(output, exports);
+    return summary;
+  }
+  std::unique_ptr<PreparedRun> run = prepare_run(std::move(recipe), std::move(plan));
+  const TrainingSummary summary = Loop(*run, control).execute();
+  run.reset();  // exports load the model for themselves
+  if (!summary.result.empty()) export_result(output, exports);
+  return summary;
 }
 
 }  // namespace graft

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "formats/safetensors.h"
 #include "support/shared.h"
 #include "support/temporary.h"
@@ -102,6 +103,58 @@ TEST(AdapterFile, InitialValues) {
   EXPECT_EQ(first(7, "x.lora_A"), first(7, "x.lora_A"));
   EXPECT_NE(first(7, "x.lora_A"), first(8, "x.lora_A"));
   EXPECT_NE(first(7, "x.lora_A"), first(7, "y.lora_A"));
+}
+
+// The linear layers that the keys of an adapter's file name, with the widths of its factors: enough
+// of a model to load an adapter of any family.
+std::vector<LinearModule> modules_in(const SafetensorsFile& file) {
+  std::map<std::string, LinearModule> modules;
+  for (const std::string& key : file.names()) {
+    const auto parsed = parse_adapter_key(key);
+    if (!parsed) continue;
+    LinearModule& module = modules[parsed->module];
+    module.name = parsed->module;
+    const Shape& shape = file.find(key)->shape;
+    if (parsed->part == AdapterPart::kA) module.in = shape[1];
+    else module.out = shape[0];
+  }
+  std::vector<LinearModule> list;
+  for (auto& [name, module] : modules) list.push_back(std::move(module));
+  return list;
+}
+
+// Adapters that PEFT wrote, of every family, read and written back: the same keys, shapes and
+// values, and the same text of adapter_config.json.
+TEST(AdapterFile, EveryGoldenAdapterIsWrittenBackAsItWas) {
+  GRAFT_SHARED_OR_SKIP(root, "golden");
+  int64_t seen = 0;
+  std::vector<std::filesystem::path> folders = {root / "llama_a_train" / "rslora" / "adapter"};
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    if (entry.path().filename().string().ends_with("_a"))
+      folders.push_back(entry.path() / "adapter");
+  }
+  for (const std::filesystem::path& folder : folders) {
+    SCOPED_TRACE(folder.string());
+    ASSERT_TRUE(std::filesystem::exists(folder / "adapter_config.json"));
+    ++seen;
+    const SafetensorsFile original = SafetensorsFile::open(folder / "adapter_model.safetensors");
+    const AdapterConfig config = read_adapter_folder_config(folder);
+    const AdapterPlan plan = plan_adapters(config, modules_in(original));
+    const testing::TemporaryFolder out;
+    save_adapter(out.path(), config, plan, load_adapter(folder, plan));
+
+    EXPECT_EQ(read_text_file(out / "adapter_config.json"),
+              read_text_file(folder / "adapter_config.json"));
+    const SafetensorsFile again = SafetensorsFile::open(out / "adapter_model.safetensors");
+    EXPECT_EQ(again.names(), original.names());
+    for (const std::string& key : original.names()) {
+      const Tensor a = again.tensor(key), b = original.tensor(key);
+      ASSERT_EQ(a.dtype(), b.dtype()) << key;
+      ASSERT_EQ(a.shape(), b.shape()) << key;
+      EXPECT_TRUE(std::equal(a.bytes(), a.bytes() + a.size_bytes(), b.bytes())) << key;
+    }
+  }
+  EXPECT_GE(seen, 17);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(Program, VersionAndHelpSucceed) {
   const ProgramResult help = graft({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command : {"train", "logits", "eval", "generate", "chat", "tokenize", "data",
-                              "merge", "inspect", "checkpoint"}) {
+                              "merge", "export", "inspect", "checkpoint"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const ProgramResult page = graft({command, "--help"});
     EXPECT_EQ(page.exit_code, 0) << command;

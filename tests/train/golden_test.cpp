@@ -13,6 +13,7 @@
 #include "support/golden.h"
 #include "support/shared.h"
 #include "support/temporary.h"
+#include "train/merged_weights.h"
 #include "train/model_folder.h"
 #include "train/runner.h"
 #include "train/scorer.h"
@@ -237,8 +238,9 @@ TEST_P(GoldenTest, MergedFolderLoadsByItself) {
   const SafetensorsFile reference = golden.reference();
   const ModelState state = golden.load_with_adapter();
   const testing::TemporaryFolder merged;
+  MergedWeights weights(BaseWeights::open(state.path, state.config), state.adapter, state.tensors);
   save_model_folder(merged.path(), state, nullptr,
-                    [&](const std::string& name) { return merged_parameter(state, name); });
+                    [&](const std::string& name) { return weights.load(name, DType::kF32); });
   const Scores scores =
       score(load_model_state(merged.path(), DType::kF32), kCompute, score_input(reference));
   expect_row_logits(scores, reference.tensor("merged_logits"), "merged_logits");
