@@ -127,8 +127,7 @@ void save_adapter(const std::filesystem::path& folder, const AdapterConfig& conf
                   const AdapterPlan& plan, const NamedTensors& tensors, DType dtype) {
   make_directories(folder);
   write_safetensors(folder / "adapter_model.safetensors",
-                    adapter_file_tensors(plan, tensors, dtype),
-                    {{"format", "pt"}});
+                    adapter_file_tensors(plan, tensors, dtype), {{"format", "pt"}});
   write_adapter_config(folder / "adapter_config.json", config);
 }
 

@@ -139,7 +139,7 @@ std::string run_holding(const fs::path& output) {
 void remove_run(const fs::path& output) {
   // What says that the run is whole goes first.
   for (const char* name : {"summary.json", "checkpoints", "metrics.jsonl", "adapter", "model",
-                           "recipe.resolved.yaml"}) {
+                           "export", "recipe.resolved.yaml"}) {
     disk::remove_all(output / name);
   }
 }
