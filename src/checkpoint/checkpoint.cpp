@@ -156,16 +156,14 @@ std::vector<CheckpointFile> write_checkpoint_files(const fs::path& folder,
   }
   for (const auto& file : made) file->write();
   // Flushed together, so that the file system's journal is written once for all of them.
-  std::vector<std::future<void>> flushes;
+  std::vector<std::future<void>> tasks;
   for (const auto& file : made) {
-    flushes.push_back(std::async(std::launch::async, [&file] { file->flush(); }));
+    tasks.push_back(std::async(std::launch::async, [&file] { file->flush(); }));
+    tasks.push_back(std::async(std::launch::async, [&file] { file->take_checksum(); }));
   }
-  for (const auto& file : made) file->take_checksum();
+  for (std::future<void>& task : tasks) task.get();
   std::vector<CheckpointFile> files;
-  for (size_t i = 0; i < made.size(); ++i) {
-    flushes[i].get();
-    files.push_back(made[i]->file());
-  }
+  for (const auto& file : made) files.push_back(file->file());
   return files;
 }
 

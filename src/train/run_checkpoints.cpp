@@ -99,6 +99,7 @@ std::filesystem::path RunCheckpoints::save_last() {
     writer_.remove_old();  // which a crash may have kept the run from doing
     return CheckpointFolder::of_run(run_.output).place_of(saved_);
   }
+  if (!run_.base->ready()) info("waiting for the checksums of the base model's files");
   const auto folder = writer_.save_now(contents(), [this](CheckpointContents& c) { add_base(c); });
   saved_ = run_.progress.step;
   return folder;

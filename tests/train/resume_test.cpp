@@ -267,6 +267,16 @@ TEST(Resume, AnAdapterThatLearnedNothingIsNoResult) {
   EXPECT_FALSE(fs::exists(tiny / "run" / "adapter"));
 }
 
+TEST(Resume, AFolderBelongsToOneProcess) {
+  TinyRun tiny;
+  {
+    const RunLock lock(tiny / "run");
+    EXPECT_THAT(error_of([&] { tiny.train("run"); }), HasSubstr("another graft is training"));
+  }
+  EXPECT_FALSE(fs::exists(tiny / "run"));  // nothing came of it
+  EXPECT_EQ(tiny.train("run").steps, 11);
+}
+
 TEST(Resume, OldCheckpointsGo) {
   TinyRun tiny;
   tiny.train("run", {"training.save_steps=2", "training.save_total_limit=2"});
