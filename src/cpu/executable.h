@@ -21,8 +21,6 @@
 
 namespace graft::cpu {
 
-using graft::MemoryPlan;
-
 struct CompileOptions {
   int threads = 1;            // size of the OpenMP team; never changes a bit of the results
   bool unroll_scans = false;  // run scans over layers as straight code
