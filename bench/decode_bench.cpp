@@ -30,7 +30,7 @@ struct Options {
 class Position {
  public:
   Position(const ModelState& state, int threads, int64_t position)
-      : decoder_(state, {DType::kF32, threads}),
+      : decoder_(state, {threads, DType::kF32, ""}),
         position_(position),
         vocabulary_(state.config.vocab_size) {
     std::vector<int32_t> prompt;

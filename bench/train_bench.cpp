@@ -105,7 +105,7 @@ class TrainBench {
     for (const auto& [op, time] : profile()) {
       const auto seconds = [&](const auto& at) { return at.contains(op) ? at.at(op).seconds : 0; };
       const auto calls = [&](const auto& at) { return at.contains(op) ? at.at(op).calls : 0; };
-      cpu::Executable::KernelTime step = time;
+      OperationTime step = time;
       step.seconds =
           (time.seconds - seconds(resumed) + seconds(pause) - seconds(before)) / measured;
       step.calls = (time.calls - calls(resumed) + calls(pause) - calls(before)) / measured;
@@ -153,8 +153,8 @@ class TrainBench {
     }
   }
 
-  std::map<std::string, cpu::Executable::KernelTime> profile() const {
-    std::map<std::string, cpu::Executable::KernelTime> by_name;
+  std::map<std::string, OperationTime> profile() const {
+    std::map<std::string, OperationTime> by_name;
     for (const auto& time : runner_->profile()) by_name[time.op] = time;
     return by_name;
   }
@@ -192,7 +192,7 @@ class TrainBench {
   int64_t step_ = 0;
   std::vector<double> step_seconds_;
   double wall_seconds_ = 0, busy_seconds_ = 0;  // of the measured steps; busy: of the processors
-  std::vector<cpu::Executable::KernelTime> operations_;  // of one step, largest first
+  std::vector<OperationTime> operations_;       // of one step, largest first
   GemmBound bound_;
   Memory memory_;
   double start_up_ = 0;

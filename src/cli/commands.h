@@ -38,6 +38,7 @@ void add_compile_ahead_command(CLI::App& app);  // hidden: what plan starts
 void add_data_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_export_command(CLI::App& app);
+void add_plugins_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_checkpoint_command(CLI::App& app);
 

@@ -29,7 +29,7 @@ void add_compute_options(CLI::App& command, const std::shared_ptr<ComputeOptions
   };
   add("dtype", "auto, f32 or bf16: the type of the products (default auto)");
   add("threads", "threads to use; 0: every core (default)");
-  add("executor", "native: what runs the graph (default native)");
+  add("executor", "native (default), pjrt:cpu, pjrt:cuda, pjrt:tpu or pjrt:PATH of a plugin");
 }
 
 namespace {

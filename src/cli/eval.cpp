@@ -64,7 +64,7 @@ void evaluate(Options& options) {
   step.lora = model.state.adapter.sites;
   step.parameters = model.state.parameters;
   step.adapters = model.state.adapter.variables;
-  StepRunner runner(step, model.state.tensors, model.compute.threads);
+  StepRunner runner(step, model.state.tensors, make_executor(model.compute));
   const EvaluationBatches batches(data.examples, options.batch_size);
   EvaluationResult result;
   for (int64_t i = 0; i < batches.size(); ++i) runner.evaluate(batches.get(i), result);

@@ -42,7 +42,7 @@ class Session {
       : options_(options),
         model_(load_model(options.model)),
         text_(load_text_model(options.model.model, options.chat_template)),
-        decoder_(model_.state, {model_.compute.dtype, model_.compute.threads}),
+        decoder_(model_.state, model_.compute),
         sampler_(options.sampling) {}
 
   const TextModel& text() const { return text_; }

@@ -108,6 +108,7 @@ void add_commands(CLI::App& app) {
   add_logits_command(app);
   add_merge_command(app);
   add_export_command(app);
+  add_plugins_command(app);
   add_inspect_command(app);
   add_checkpoint_command(app);
 }

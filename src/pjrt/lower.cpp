@@ -382,7 +382,11 @@ class OutputWriter {
 
 Lowered stack_lists(const Graph& graph) {
   std::vector<int> kinds;
-  for (const Input& input : graph.inputs()) kinds.push_back(static_cast<int>(input.kind));
+  for (const Input& input : graph.inputs()) {
+    // Data is bound by its name, one by one.
+    const bool state = input.kind != VariableKind::kData && input.kind != VariableKind::kRng;
+    kinds.push_back(state ? static_cast<int>(input.kind) : -1);
+  }
   const std::unique_ptr<Stacks> stacks = find_stacks(graph, kinds);
   Restacker restacker(*stacks);
   Lowered lowered;

@@ -6,12 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "cpu/kernel.h"
+#include "cpu/native_executor.h"
 #include "formats/json.h"
 #include "models/layout.h"
 #include "models/weights.h"
+#include "pjrt/executor.h"
+#include "pjrt/wheels.h"
 
 namespace graft {
 namespace {
+
+constexpr std::string_view kPjrt = "pjrt:";
 
 int usable_cores() {
   cpu_set_t set;
@@ -51,8 +56,23 @@ bool stored_in_bf16(const std::filesystem::path& model) {
 
 }  // namespace
 
+std::unique_ptr<Executor> make_executor(const Compute& compute) {
+  if (compute.native()) return cpu::make_native_executor(compute.threads);
+  pjrt::ExecutorOptions options;
+  options.plugin = pjrt::find_plugin(compute.executor.substr(kPjrt.size()));
+  options.virtual_devices = compute.virtual_devices;
+  options.mesh = compute.mesh;
+  options.rules = compute.rules;
+  return pjrt::make_executor(options);
+}
+
 Compute choose_compute(const ComputeOptions& options, const std::filesystem::path& model) {
+  if (options.executor != "native" && options.executor != "pjrt:cpu") {
+    return choose_accelerator_compute(options, model);
+  }
   Compute compute;
+  compute.executor = options.executor;
+  compute.virtual_devices = options.virtual_devices;
   compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
   const std::string isa(cpu::instruction_set());
   switch (options.dtype) {
@@ -80,6 +100,8 @@ Compute choose_compute(const ComputeOptions& options, const std::filesystem::pat
 Compute choose_accelerator_compute(const ComputeOptions& options,
                                    const std::filesystem::path& model) {
   Compute compute;
+  compute.executor = options.executor;
+  compute.virtual_devices = options.virtual_devices;
   compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
   if (options.dtype != ComputeDType::kAuto) {
     if (options.dtype == ComputeDType::kBF16) compute.dtype = DType::kBF16;

@@ -63,23 +63,32 @@ std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_
 
 }  // namespace
 
-Decoder::Decoder(const ModelState& state, DecoderOptions options)
-    : state_(state), options_(options) {}
+Decoder::Decoder(const ModelState& state, const Compute& compute)
+    : state_(state), dtype_(compute.dtype), executor_(make_executor(compute)) {
+  for (const auto* list : {&state_.parameters, &state_.adapter.variables}) {
+    for (const VariableSpec& v : *list) executor_->set_variable(v, state_.tensors.at(v.name));
+  }
+}
 
 // Copies what is cached into a longer bucket.
 void Decoder::grow(int64_t capacity) {
   const ModelConfig& config = state_.config;
-  const auto enlarge = [&](std::vector<Tensor>& caches) {
-    caches.resize(config.layers.size());
-    for (Tensor& cache : caches) {
-      Tensor larger =
-          Tensor::zeros(options_.dtype, {1, capacity, config.num_key_value_heads, config.head_dim});
-      if (cache.defined()) std::memcpy(larger.mutable_bytes(), cache.bytes(), cache.size_bytes());
-      cache = std::move(larger);
+  for (int64_t layer = 0; layer < static_cast<int64_t>(config.layers.size()); ++layer) {
+    for (const char* part : {"k", "v"}) {
+      // Heads are split as those of activations are.
+      const VariableSpec spec{cache_name(part, layer),
+                              VariableKind::kCache,
+                              dtype_,
+                              {1, capacity, config.num_key_value_heads, config.head_dim},
+                              {"", "", "kv_heads", ""}};
+      Tensor larger = Tensor::zeros(dtype_, spec.shape);
+      if (executor_->has_variable(spec.name)) {
+        const Tensor cache = executor_->variable(spec.name);
+        std::memcpy(larger.mutable_bytes(), cache.bytes(), cache.size_bytes());
+      }
+      executor_->set_variable(spec, std::move(larger));
     }
-  };
-  enlarge(keys_);
-  enlarge(values_);
+  }
   capacity_ = capacity;
 }
 
@@ -89,19 +98,11 @@ void Decoder::truncate(int64_t length) {
   length_ = length;
 }
 
-cpu::Executable& Decoder::program(int64_t chunk) {
+Program& Decoder::program(int64_t chunk) {
   auto& slot = programs_[{chunk, capacity_}];
   if (!slot) {
-    const auto graph = build_decode(state_, options_.dtype, chunk, capacity_);
-    slot = std::make_unique<cpu::Executable>(cpu::compile(*graph, {.threads = options_.threads}));
-    for (const auto* list : {&state_.parameters, &state_.adapter.variables}) {
-      for (const VariableSpec& v : *list) slot->bind(v.name, state_.tensors.at(v.name));
-    }
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      slot->bind(cache_name("k", static_cast<int64_t>(i)), keys_[i]);
-      slot->bind(cache_name("v", static_cast<int64_t>(i)), values_[i]);
-    }
-    arena_.reserve(std::max(arena_.size(), slot->plan().arena_bytes));
+    slot = executor_->compile(*build_decode(state_, dtype_, chunk, capacity_));
+    executor_->reserve();
   }
   return *slot;
 }
@@ -118,14 +119,14 @@ std::span<const float> Decoder::feed(std::span<const int32_t> ids) {
         static_cast<int64_t>(std::min<size_t>(ids.size(), static_cast<size_t>(chunk)));
     Tensor padded = Tensor::zeros(DType::kS32, {1, chunk});
     std::copy_n(ids.begin(), count, padded.data<int32_t>());
-    cpu::Executable& executable = program(chunk);
-    executable.bind("ids", padded);
-    executable.bind("offset", Tensor::of<int32_t>({}, {static_cast<int32_t>(length_)}));
-    executable.bind("last", Tensor::of<int32_t>({1}, {static_cast<int32_t>(count - 1)}));
-    executable.run(arena_);
+    Program& step = program(chunk);
+    step.bind("ids", padded);
+    step.bind("offset", Tensor::of<int32_t>({}, {static_cast<int32_t>(length_)}));
+    step.bind("last", Tensor::of<int32_t>({1}, {static_cast<int32_t>(count - 1)}));
+    step.run();
     length_ += count;
     ids = ids.subspan(static_cast<size_t>(count));
-    if (ids.empty()) logits_ = executable.output("logits");
+    if (ids.empty()) logits_ = step.output("logits");
   }
   return logits_.span<float>();
 }

@@ -108,24 +108,24 @@ class Planner {
 
   void choose_shape() {
     const Recipe& recipe = planned_->recipe;
-    const int64_t batch = recipe.training.per_device_batch_size * planned_->data_parallel();
+    const BatchSplit split = split_batch(recipe, planned_->data_parallel());
     std::string why = "no data.train is given";
     if (recipe.given("data.train")) {
       try {
-        choose_shape_of_data(batch);
+        choose_shape_of_data(split);
         return;
       } catch (const Error& e) {
         why = fmt::format("the data cannot be read: {}", e.what());
       }
     }
     const int64_t length = rounded_up(recipe.data.max_length, kLengthStep);
-    planned_->shape = {recipe.training.gradient_accumulation_steps, batch, length,
-                       rounded_up(batch * length, kTargetStep)};
+    planned_->shape = {split.accumulation, split.rows, length,
+                       rounded_up(split.rows * length, kTargetStep)};
     planned_->shape_source =
         fmt::format("rows of data.max_length tokens, every one trained ({})", why);
   }
 
-  void choose_shape_of_data(int64_t batch) {
+  void choose_shape_of_data(const BatchSplit& split) {
     const Recipe& recipe = planned_->recipe;
     std::optional<TextModel> text;
     if (has_tokenizer(recipe.model))
@@ -133,8 +133,8 @@ class Planner {
     const Dataset data = load_dataset(recipe.data.train, text ? &*text : nullptr, recipe.data,
                                       planned_->compute.threads);
     BatchOptions options;
-    options.batch_size = batch;
-    options.accumulation = recipe.training.gradient_accumulation_steps;
+    options.batch_size = split.rows;
+    options.accumulation = split.accumulation;
     options.max_length = recipe.data.max_length;
     options.packing = recipe.data.packing;
     options.shuffle = recipe.training.shuffle;

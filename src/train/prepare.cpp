@@ -37,9 +37,12 @@ class Preparation {
 
   std::unique_ptr<PreparedRun> execute() {
     resolve_recipe(run_->recipe, today());
-    refuse_mesh();
     run_->output = run_->recipe.output_dir;
     run_->compute = choose_compute(run_->recipe.compute, run_->recipe.model);
+    run_->compute.mesh = run_->recipe.mesh;
+    run_->compute.rules = axis_rules(run_->recipe);
+    refuse_mesh();
+    open_devices();
     tell_resume();
     identify_base();
     start_ = starting_point(run_->recipe, run_->resume);
@@ -63,6 +66,7 @@ class Preparation {
 
   // The native executor is one device.
   void refuse_mesh() const {
+    if (!run_->compute.native()) return;
     for (const auto& [axis, size] : run_->recipe.mesh) {
       if (size <= 1) continue;
       throw Error(fmt::format("mesh.{} is {}, and the native executor is one device", axis, size),
@@ -85,6 +89,13 @@ class Preparation {
     run_->expected_base = run_->resume.checkpoint->base();
     require_same_base(*run_->expected_base, base_outline(run_->recipe.model),
                       run_->resume.checkpoint->folder);
+  }
+
+  void open_devices() {
+    executor_ = make_executor(run_->compute);
+    if (run_->compute.mesh.empty()) return;
+    const Mesh mesh = Mesh::resolve(run_->compute.mesh, executor_->device_count());
+    data_parallel_ = mesh.size("data") * mesh.size("fsdp");
   }
 
   void load_model() {
@@ -169,11 +180,12 @@ class Preparation {
       run_->eval_data =
           load_dataset(run_->recipe.data.eval, text, run_->recipe.data, run_->compute.threads);
       run_->eval_batches.emplace(run_->eval_data->examples,
-                                 run_->recipe.training.per_device_batch_size);
+                                 run_->recipe.training.per_device_batch_size * data_parallel_);
     }
     audit_data(run_->audit, run_->train_data, {text, run_->state.config.vocab_size});
-    run_->batches.batch_size = run_->recipe.training.per_device_batch_size;
-    run_->batches.accumulation = run_->recipe.training.gradient_accumulation_steps;
+    const BatchSplit split = split_batch(run_->recipe, data_parallel_);
+    run_->batches.batch_size = split.rows;
+    run_->batches.accumulation = split.accumulation;
     run_->batches.max_length = run_->recipe.data.max_length;
     run_->batches.packing = run_->recipe.data.packing;
     run_->batches.shuffle = run_->recipe.training.shuffle;
@@ -284,7 +296,7 @@ class Preparation {
     // At least one, though a run that goes on may have taken all its steps.
     const int64_t left = std::max<int64_t>(1, run_->total_steps - run_->progress.step);
     for (int64_t i = 0; i < std::min(left, kShapeHorizon); ++i) ++shapes[shape_of(ahead.next())];
-    run_->runner.emplace(options_of_step(), run_->state.tensors, run_->compute.threads);
+    run_->runner.emplace(options_of_step(), run_->state.tensors, std::move(executor_));
     // The largest first: its plan is the run's.
     std::vector<std::pair<BatchShape, int64_t>> order(shapes.begin(), shapes.end());
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -307,6 +319,15 @@ class Preparation {
     run_->audit.add(
         "shapes", AuditStatus::kOk,
         fmt::format("{} batch shape{}: {}", order.size(), order.size() == 1 ? "" : "s", listed));
+    const StepRunner::Compilation compilation = run_->runner->compilation();
+    run_->audit.add(
+        "executor", AuditStatus::kOk,
+        fmt::format("{}; {} programs compiled in {:.1f} s{}",
+                    run_->runner->executor().description(), compilation.programs,
+                    compilation.seconds,
+                    compilation.from_cache > 0
+                        ? fmt::format(", {} of them loaded from the cache", compilation.from_cache)
+                        : ""));
     state_plan(plan);
   }
 
@@ -325,12 +346,21 @@ class Preparation {
     const auto arena = static_cast<int64_t>(run_->runner->arena_bytes());
     // A checkpoint that is written while training goes on is a copy of what is trained.
     const int64_t copy = saves_meanwhile() ? 3 * trained : 0;
-    run_->planned_peak = std::max(resident + arena + copy, peak_resident_bytes());
+    // Virtual devices have their arrays in this machine's memory too.
+    const auto arrays = static_cast<int64_t>(plan.argument_bytes);
+    const int64_t devices = run_->runner->executor().device_count();
+    const bool on_host = run_->compute.native() || run_->compute.executor == "pjrt:cpu";
+    run_->planned_peak = std::max(resident + copy + (on_host ? devices * (arena + arrays) : 0),
+                                  peak_resident_bytes());
     const nlohmann::ordered_json document = {
         {"weights_bytes", weights},
         {"trained_bytes", trained},
         {"optimizer_bytes", 2 * trained},
         {"arena_bytes", arena},
+        {"argument_bytes", arrays},
+        {"devices", devices},
+        {"compile_seconds", run_->runner->compilation().seconds},
+        {"programs_from_cache", run_->runner->compilation().from_cache},
         {"activation_bytes", plan.activation_bytes},
         {"scratch_bytes", plan.scratch_bytes},
         {"checkpoint_copy_bytes", copy},
@@ -365,6 +395,8 @@ class Preparation {
 
   std::unique_ptr<PreparedRun> run_;
   std::optional<StartingPoint> start_;  // of the trained weights; none: fresh
+  std::unique_ptr<Executor> executor_;  // until the runner takes it
+  int64_t data_parallel_ = 1;           // devices that a batch is split over
 };
 
 }  // namespace

@@ -163,6 +163,20 @@ Recipe::Recipe() {
   lora.target_modules.expression = "all-linear";
 }
 
+BatchSplit split_batch(const Recipe& recipe, int64_t devices) {
+  const TrainingOptions& t = recipe.training;
+  BatchSplit split{t.per_device_batch_size * devices, t.gradient_accumulation_steps};
+  if (!t.global_batch_size) return split;
+  if (*t.global_batch_size % split.rows != 0) {
+    throw Error(fmt::format("{} rows a step are not a multiple of {} rows on each of {} devices",
+                            *t.global_batch_size, t.per_device_batch_size, devices),
+                recipe.where("training.global_batch_size"),
+                "change training.per_device_batch_size or the mesh");
+  }
+  split.accumulation = *t.global_batch_size / split.rows;
+  return split;
+}
+
 AxisRules axis_rules(const Recipe& recipe) {
   AxisRules local;
   for (const auto& [logical, mesh_axes] : recipe.axis_rules) local.push_back({logical, mesh_axes});

@@ -35,12 +35,10 @@ enum class TrainingMethod : uint8_t { kLora, kFull };
 enum class Schedule : uint8_t { kConstant, kConstantWithWarmup, kLinear, kCosine };
 enum class ComputeDType : uint8_t { kAuto, kF32, kBF16 };
 enum class InstructionSet : uint8_t { kAuto, kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
-enum class ExecutorKind : uint8_t { kNative };
 std::string_view training_method_name(TrainingMethod method);  // "lora"
 std::string_view schedule_name(Schedule schedule);             // "constant_with_warmup"
 std::string_view compute_dtype_name(ComputeDType dtype);       // "bf16"
 std::string_view instruction_set_name(InstructionSet isa);     // "avx2"
-std::string_view executor_name(ExecutorKind executor);         // "native"
 
 struct TrainingOptions {
   TrainingMethod method = TrainingMethod::kLora;
@@ -53,6 +51,7 @@ struct TrainingOptions {
   double num_train_epochs = 3;
   int64_t per_device_batch_size = 8;  // rows in a micro-batch
   int64_t gradient_accumulation_steps = 1;
+  std::optional<int64_t> global_batch_size;  // rows of a step over all; decides accumulation
   double weight_decay = 0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   double max_grad_norm = 1;  // 0: no clipping
@@ -75,8 +74,9 @@ struct TrainingOptions {
 // Shared with the commands that only run a model.
 struct ComputeOptions {
   ComputeDType dtype = ComputeDType::kAuto;
-  int64_t threads = 0;  // 0: every core
-  ExecutorKind executor = ExecutorKind::kNative;
+  int64_t threads = 0;              // 0: every core
+  std::string executor = "native";  // or pjrt:cpu, pjrt:cuda, pjrt:tpu, pjrt:PATH
+  int64_t virtual_devices = 0;      // of pjrt:cpu; 0: as many as the mesh has
   InstructionSet isa = InstructionSet::kAuto;
 };
 
@@ -123,6 +123,14 @@ struct RecipeKeyInfo {
   std::string help;
 };
 std::vector<RecipeKeyInfo> recipe_key_table();
+
+// The rows of one optimiser step on `devices` that the batch is split over (axes data and fsdp).
+struct BatchSplit {
+  int64_t rows = 1;  // of a micro-batch, over all devices
+  int64_t accumulation = 1;
+};
+// Raises Error with the numbers where training.global_batch_size cannot be kept.
+BatchSplit split_batch(const Recipe& recipe, int64_t devices);
 
 // logical_axis_rules as rules, before the default ones.
 AxisRules axis_rules(const Recipe& recipe);

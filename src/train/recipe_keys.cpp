@@ -19,6 +19,11 @@ bool is_date(const std::string& text) {
       .ok();
 }
 
+bool is_executor(const std::string& text) {
+  return text == "native" || text == "pjrt:cpu" || text == "pjrt:cuda" || text == "pjrt:tpu" ||
+         (text.starts_with("pjrt:") && text.find_first_of("/.") != std::string::npos);
+}
+
 #define GRAFT_PLACE(member) \
   [](Recipe & r) -> auto& { return r.member; }
 
@@ -150,6 +155,10 @@ std::vector<RecipeKey> training_rows() {
           whole(1, 65536), "rows in one micro-batch"),
       row("training.gradient_accumulation_steps", GRAFT_PLACE(training.gradient_accumulation_steps),
           whole(1, 65536), "micro-batches in one optimiser step"),
+      row("training.global_batch_size", GRAFT_PLACE(training.global_batch_size),
+          whole(1, 1'000'000),
+          "rows of an optimiser step over all devices: sets gradient_accumulation_steps; null: "
+          "per_device_batch_size x devices x accumulation"),
       row("training.weight_decay", GRAFT_PLACE(training.weight_decay), not_negative(),
           "AdamW's decoupled decay"),
       row("training.adam_beta1", GRAFT_PLACE(training.adam_beta1), below_one(),
@@ -206,9 +215,11 @@ std::vector<RecipeKey> compute_rows() {
           compute_dtype_name,
           "type of the products; auto: the fastest that is right on this machine"),
       row("compute.threads", GRAFT_PLACE(compute.threads), whole(0, 4096), "0: every core"),
-      choice("compute.executor", GRAFT_PLACE(compute.executor),
-             std::vector<ExecutorKind>{ExecutorKind::kNative}, executor_name,
-             "what runs the graph"),
+      row("compute.executor", GRAFT_PLACE(compute.executor),
+          Rule<std::string>{"native, pjrt:cpu, pjrt:cuda, pjrt:tpu or pjrt:PATH", is_executor},
+          "what runs the graph: graft's own kernels, or XLA through a PJRT plugin"),
+      row("compute.virtual_devices", GRAFT_PLACE(compute.virtual_devices), whole(0, 1024),
+          "devices that pjrt:cpu plays; 0: as many as the mesh has"),
       choice("compute.isa", GRAFT_PLACE(compute.isa),
              std::vector<InstructionSet>{InstructionSet::kAuto, InstructionSet::kSse4,
                                          InstructionSet::kAvx2, InstructionSet::kAvx512,
@@ -271,7 +282,6 @@ std::string_view instruction_set_name(InstructionSet isa) {
   }
   return "";
 }
-std::string_view executor_name(ExecutorKind) { return "native"; }
 
 const RecipeKey* find_recipe_key(std::string_view name) {
   for (const RecipeKey& key : recipe_keys()) {

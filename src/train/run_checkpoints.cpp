@@ -55,6 +55,7 @@ bool RunCheckpoints::due(int64_t step) const {
 }
 
 CheckpointContents RunCheckpoints::contents() const {
+  run_.runner->fetch();
   CheckpointContents contents;
   Manifest& m = contents.manifest;
   m.graft_version = graft_version();
@@ -65,8 +66,8 @@ CheckpointContents RunCheckpoints::contents() const {
   m.schedule = {std::string(schedule_name(t.lr_scheduler_type)), *t.learning_rate,
                 length_.warmup_steps, length_.total_steps};
   m.seed = static_cast<uint64_t>(t.seed);
-  m.compute = {std::string(executor_name(run_.recipe.compute.executor)),
-               std::string(cpu::instruction_set()), std::string(dtype_name(run_.compute.dtype))};
+  m.compute = {run_.recipe.compute.executor, std::string(cpu::instruction_set()),
+               std::string(dtype_name(run_.compute.dtype))};
   const StateParts parts = split_state(state_variables(run_), {.save_base = t.save_base});
   contents.tensors = checkpoint_tensor_files(parts, run_.state.adapter);
   if (!run_.full()) {

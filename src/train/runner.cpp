@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/native_executor.h"
 #include "train/flops.h"
 
 namespace graft {
@@ -12,42 +13,83 @@ BatchShape shape_of(const Batch& batch) {
           batch.target_capacity()};
 }
 
-StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads)
-    : options_(std::move(options)), tensors_(tensors), threads_(threads) {}
+StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors,
+                       std::unique_ptr<Executor> executor)
+    : options_(std::move(options)), tensors_(tensors), executor_(std::move(executor)) {
+  upload();
+}
 
-StepRunner::Program& StepRunner::program(Kind kind, const BatchShape& shape) {
+StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads)
+    : StepRunner(std::move(options), tensors, cpu::make_native_executor(threads)) {}
+
+std::vector<VariableSpec> StepRunner::trained_state() const {
+  std::vector<VariableSpec> state;
+  for (const auto* list : {&options_.parameters, &options_.adapters}) {
+    for (const VariableSpec& v : *list) {
+      if (!std::binary_search(options_.trained.begin(), options_.trained.end(), v.name)) continue;
+      state.push_back(v);
+      // Moments lie as their variable does.
+      for (const std::string& name : {moment1_name(v.name), moment2_name(v.name)}) {
+        if (!tensors_.contains(name)) continue;
+        VariableSpec moment = v;
+        moment.name = name;
+        moment.kind = VariableKind::kOptimizer;
+        moment.dtype = DType::kF32;
+        state.push_back(std::move(moment));
+      }
+    }
+  }
+  return state;
+}
+
+void StepRunner::upload() {
+  for (const auto* list : {&options_.parameters, &options_.adapters}) {
+    for (const VariableSpec& v : *list) executor_->set_variable(v, tensors_.at(v.name));
+  }
+  for (const VariableSpec& v : trained_state()) executor_->set_variable(v, tensors_.at(v.name));
+}
+
+void StepRunner::fetch() {
+  for (const VariableSpec& v : trained_state()) {
+    tensors_.at(v.name) = executor_->variable(v.name);
+  }
+}
+
+StepRunner::Compiled& StepRunner::compiled(Kind kind, const BatchShape& shape) {
   const auto key = std::make_pair(kind, shape);
   if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   StepOptions options = options_;
   options.statistics = kind == Kind::kTrainWithStatistics;
   const std::unique_ptr<Graph> graph =
       kind == Kind::kEvaluate ? build_evaluation(options, shape) : build_train_step(options, shape);
-  Program program;
-  program.gemm_flops = graft::gemm_flops(*graph);
-  program.executable =
-      std::make_unique<cpu::Executable>(cpu::compile(*graph, {.threads = threads_}));
-  const auto& inputs = program.executable->inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto variable = tensors_.find(inputs[i].name);
-    if (variable != tensors_.end()) program.executable->bind(i, variable->second);
-  }
-  arena_bytes_ = std::max(arena_bytes_, program.executable->plan().arena_bytes);
-  return programs_.emplace(key, std::move(program)).first->second;
+  Compiled compiled{executor_->compile(*graph), graft::gemm_flops(*graph)};
+  return programs_.emplace(key, std::move(compiled)).first->second;
 }
 
 const MemoryPlan& StepRunner::prepare_train(const BatchShape& shape, bool statistics) {
-  return program(statistics ? Kind::kTrainWithStatistics : Kind::kTrain, shape).executable->plan();
+  return compiled(statistics ? Kind::kTrainWithStatistics : Kind::kTrain, shape).program->plan();
 }
 
 const MemoryPlan& StepRunner::prepare_evaluation(const BatchShape& shape) {
-  return program(Kind::kEvaluate, shape).executable->plan();
+  return compiled(Kind::kEvaluate, shape).program->plan();
 }
 
-void StepRunner::reserve() { arena_.reserve(arena_bytes_); }
-size_t StepRunner::arena_bytes() const { return arena_bytes_; }
+void StepRunner::reserve() { executor_->reserve(); }
+size_t StepRunner::arena_bytes() const { return executor_->arena_bytes(); }
+
+StepRunner::Compilation StepRunner::compilation() const {
+  Compilation total;
+  for (const auto& item : programs_) {
+    const CompileReport report = item.second.program->compile_report();
+    total.seconds += report.seconds;
+    ++total.programs;
+    if (report.from_cache) ++total.from_cache;
+  }
+  return total;
+}
 
 double StepRunner::gemm_flops(const BatchShape& shape) {
-  return program(Kind::kTrain, shape).gemm_flops;
+  return compiled(Kind::kTrain, shape).gemm_flops;
 }
 
 namespace {
@@ -65,8 +107,9 @@ Tensor target_weights(const Batch& batch, double weight) {
   return weights;
 }
 
-float scalar_of(const cpu::Executable& executable, const char* name) {
-  return executable.output(name).data<float>()[0];
+float scalar_of(Program& program, const char* name) {
+  const Tensor value = program.output(name);
+  return value.data<float>()[0];
 }
 
 // Mean (activations) or maximum (logits) over micro-batches of [M, layers].
@@ -85,59 +128,58 @@ std::vector<double> over_micro_batches(const Tensor& values, bool maximum) {
 
 }  // namespace
 
-void StepRunner::bind_batch(cpu::Executable& executable, const Batch& batch, double weight) {
-  executable.bind(step_input::kInputIds, batch.input_ids);
-  executable.bind(step_input::kSegments, batch.segment_ids);
-  executable.bind(step_input::kPositions, batch.positions);
-  executable.bind(step_input::kTargetPositions, batch.target_positions);
-  executable.bind(step_input::kTargets, batch.targets);
-  executable.bind(step_input::kWeights, target_weights(batch, weight));
+void StepRunner::bind_batch(Program& program, const Batch& batch, double weight) {
+  program.bind(step_input::kInputIds, batch.input_ids);
+  program.bind(step_input::kSegments, batch.segment_ids);
+  program.bind(step_input::kPositions, batch.positions);
+  program.bind(step_input::kTargetPositions, batch.target_positions);
+  program.bind(step_input::kTargets, batch.targets);
+  program.bind(step_input::kWeights, target_weights(batch, weight));
 }
 
 StepResult StepRunner::train(const Batch& batch, const StepScalars& scalars, bool statistics) {
-  Program& p = program(statistics ? Kind::kTrainWithStatistics : Kind::kTrain, shape_of(batch));
-  cpu::Executable& executable = *p.executable;
-  bind_batch(executable, batch, 1.0 / static_cast<double>(batch.trained_tokens));
+  Program& program =
+      *compiled(statistics ? Kind::kTrainWithStatistics : Kind::kTrain, shape_of(batch)).program;
+  bind_batch(program, batch, 1.0 / static_cast<double>(batch.trained_tokens));
   const double t = static_cast<double>(scalars.step);
-  executable.bind(step_input::kLearningRate, scalar_tensor(scalars.learning_rate));
-  executable.bind(step_input::kBiasCorrection1,
-                  scalar_tensor(1 - std::pow(options_.adamw.beta1, t)));
-  executable.bind(step_input::kBiasCorrection2,
-                  scalar_tensor(1 - std::pow(options_.adamw.beta2, t)));
-  for (const Input& input : executable.inputs()) {
+  program.bind(step_input::kLearningRate, scalar_tensor(scalars.learning_rate));
+  program.bind(step_input::kBiasCorrection1, scalar_tensor(1 - std::pow(options_.adamw.beta1, t)));
+  program.bind(step_input::kBiasCorrection2, scalar_tensor(1 - std::pow(options_.adamw.beta2, t)));
+  for (const Input& input : program.inputs()) {
     if (input.name == step_input::kSeed) {
       const std::vector<uint32_t> words{static_cast<uint32_t>(scalars.seed),
                                         static_cast<uint32_t>(scalars.seed >> 32)};
-      executable.bind(input.name, Tensor::of<uint32_t>({2}, words));
+      program.bind(input.name, Tensor::of<uint32_t>({2}, words));
     } else if (input.name == step_input::kStep) {
-      executable.bind(input.name, Tensor::of<uint32_t>({}, {static_cast<uint32_t>(scalars.step)}));
+      program.bind(input.name, Tensor::of<uint32_t>({}, {static_cast<uint32_t>(scalars.step)}));
     }
   }
   reserve();
-  executable.run(arena_);
+  program.run();
 
   StepResult result;
-  result.loss = scalar_of(executable, step_output::kLoss);
-  result.grad_norm = scalar_of(executable, step_output::kGradNorm);
-  result.finite = executable.output(step_output::kFinite).data<bool>()[0];
-  const Tensor squares = executable.output(step_output::kSquaredNorms);
+  result.loss = scalar_of(program, step_output::kLoss);
+  result.grad_norm = scalar_of(program, step_output::kGradNorm);
+  const Tensor finite = program.output(step_output::kFinite);
+  result.finite = finite.data<bool>()[0];
+  const Tensor squares = program.output(step_output::kSquaredNorms);
   result.squared_norms.assign(squares.data<float>(), squares.data<float>() + squares.elements());
   if (statistics) {
     result.statistics["activation_rms"] =
-        over_micro_batches(executable.output(step_output::kActivationRms), false);
+        over_micro_batches(program.output(step_output::kActivationRms), false);
     result.statistics["max_attention_logit"] =
-        over_micro_batches(executable.output(step_output::kMaxAttentionLogit), true);
+        over_micro_batches(program.output(step_output::kMaxAttentionLogit), true);
   }
   return result;
 }
 
 void StepRunner::evaluate(const Batch& batch, EvaluationResult& result) {
-  Program& p = program(Kind::kEvaluate, shape_of(batch));
-  bind_batch(*p.executable, batch, 1);
+  Program& program = *compiled(Kind::kEvaluate, shape_of(batch)).program;
+  bind_batch(program, batch, 1);
   reserve();
-  p.executable->run(arena_);
+  program.run();
   // Summed here in double, token by token.
-  const Tensor nll = p.executable->output("nll");
+  const Tensor nll = program.output("nll");
   const int32_t* targets = batch.targets.data<int32_t>();
   for (int64_t i = 0; i < nll.elements(); ++i) {
     if (targets[i] >= 0) result.loss_sum += static_cast<double>(nll.data<float>()[i]);
@@ -146,18 +188,18 @@ void StepRunner::evaluate(const Batch& batch, EvaluationResult& result) {
   result.tokens += batch.tokens;
 }
 
-std::vector<cpu::Executable::KernelTime> StepRunner::profile() const {
-  std::map<std::string, cpu::Executable::KernelTime> total;
+std::vector<OperationTime> StepRunner::profile() const {
+  std::map<std::string, OperationTime> total;
   for (const auto& [key, p] : programs_) {
     if (key.first == Kind::kEvaluate) continue;
-    for (const auto& time : p.executable->profile()) {
+    for (const auto& time : p.program->profile()) {
       auto& sum = total[time.op];
       sum.op = time.op;
       sum.seconds += time.seconds;
       sum.calls += time.calls;
     }
   }
-  std::vector<cpu::Executable::KernelTime> sorted;
+  std::vector<OperationTime> sorted;
   for (auto& [op, time] : total) sorted.push_back(time);
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.seconds > b.seconds; });

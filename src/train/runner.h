@@ -1,8 +1,8 @@
 #pragma once
-// Runs train steps and evaluations of one model state on the native executor: a compiled program
-// for each batch shape, one arena for all of them.
+// Runs train steps and evaluations of one model state on an executor: a compiled program for each
+// batch shape.
 //
-//   StepRunner runner(options, state, threads);
+//   StepRunner runner(options, state.tensors, make_executor(compute));
 //   runner.prepare({1, 4, 128, 128});                 // compiles, and reserves memory
 //   StepResult r = runner.train(batch, {.learning_rate = 1e-3, .step = 1});
 
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu/executable.h"
 #include "data/batches.h"
+#include "ir/executor.h"
 #include "train/step.h"
 
 namespace graft {
@@ -45,9 +45,18 @@ struct EvaluationResult {
 
 class StepRunner {
  public:
-  // `tensors` holds every variable of the options by name, the moments too when training; trained
-  // ones are updated in place, and all must outlive the runner.
+  // `tensors` holds every variable of the options by name, the moments too when training, and must
+  // outlive the runner. The native executor updates the trained ones in place; of others they are
+  // as of the last fetch().
+  StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors,
+             std::unique_ptr<Executor> executor);
+  // On the native executor.
   StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads);
+
+  // Brings the trained variables and their moments into `tensors`: for files and reports.
+  void fetch();
+  // Takes the values of `tensors` again, which somebody has changed: after a restore.
+  void upload();
 
   // Compile for a shape now, not when it is first met.
   const MemoryPlan& prepare_train(const BatchShape& shape, bool statistics = false);
@@ -64,23 +73,30 @@ class StepRunner {
   double gemm_flops(const BatchShape& shape);
   const StepOptions& options() const { return options_; }
   // Wall seconds by operation over all train steps of all shapes.
-  std::vector<cpu::Executable::KernelTime> profile() const;
+  std::vector<OperationTime> profile() const;
+  // Seconds of compiling all programs so far, and how many of them came from a cache.
+  struct Compilation {
+    double seconds = 0;
+    int64_t programs = 0, from_cache = 0;
+  };
+  Compilation compilation() const;
+  Executor& executor() { return *executor_; }
 
  private:
-  struct Program {
-    std::unique_ptr<cpu::Executable> executable;
+  struct Compiled {
+    std::unique_ptr<Program> program;
     double gemm_flops = 0;
   };
   enum class Kind : uint8_t { kTrain, kTrainWithStatistics, kEvaluate };
-  Program& program(Kind kind, const BatchShape& shape);
-  void bind_batch(cpu::Executable& executable, const Batch& batch, double weight);
+  Compiled& compiled(Kind kind, const BatchShape& shape);
+  static void bind_batch(Program& program, const Batch& batch, double weight);
+  // Trained variables and moments, in the order of the options.
+  std::vector<VariableSpec> trained_state() const;
 
   StepOptions options_;
   std::map<std::string, Tensor>& tensors_;
-  int threads_;
-  std::map<std::pair<Kind, BatchShape>, Program> programs_;
-  cpu::Arena arena_;
-  size_t arena_bytes_ = 0;
+  std::unique_ptr<Executor> executor_;
+  std::map<std::pair<Kind, BatchShape>, Compiled> programs_;
 };
 
 }  // namespace graft

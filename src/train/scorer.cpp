@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "cpu/executable.h"
 #include "ir/passes.h"
 #include "models/model.h"
 
@@ -55,12 +54,12 @@ Scores score(const ModelState& state, const Compute& compute, const ScoreInput& 
   const int64_t rows = input.ids.shape()[0], length = input.ids.shape()[1];
   const int64_t vocabulary = state.config.vocab_size;
   const auto graph = build_logits(state, compute.dtype, length);
-  cpu::Executable executable = cpu::compile(*graph, {.threads = compute.threads});
+  const std::unique_ptr<Executor> executor = make_executor(compute);
   for (const auto* list : {&state.parameters, &state.adapter.variables}) {
-    for (const VariableSpec& v : *list) executable.bind(v.name, state.tensors.at(v.name));
+    for (const VariableSpec& v : *list) executor->set_variable(v, state.tensors.at(v.name));
   }
-  cpu::Arena arena;
-  arena.reserve(executable.plan().arena_bytes);
+  const std::unique_ptr<Program> program = executor->compile(*graph);
+  executor->reserve();
 
   Scores scores;
   scores.logits = Tensor::empty(DType::kF32, {rows, length, vocabulary});
@@ -68,12 +67,12 @@ Scores score(const ModelState& state, const Compute& compute, const ScoreInput& 
   int64_t count = 0;
   for (int64_t b = 0; b < rows; ++b) {
     const int64_t real = input.lengths.defined() ? input.lengths.data<int32_t>()[b] : length;
-    executable.bind("ids", input.ids.rows(b, b + 1).clone());
-    executable.bind("segments",
-                    row_or(input.segments, b, length, [&](int64_t t) { return t < real; }));
-    executable.bind("positions", row_or(input.positions, b, length, [](int64_t t) { return t; }));
-    executable.run(arena);
-    const Tensor row = executable.output("logits");
+    program->bind("ids", input.ids.rows(b, b + 1).clone());
+    program->bind("segments",
+                  row_or(input.segments, b, length, [&](int64_t t) { return t < real; }));
+    program->bind("positions", row_or(input.positions, b, length, [](int64_t t) { return t; }));
+    program->run();
+    const Tensor row = program->output("logits");
     float* out = scores.logits.data<float>() + b * length * vocabulary;
     std::memcpy(out, row.bytes(), row.size_bytes());
     if (!input.labels.defined()) continue;

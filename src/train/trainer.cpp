@@ -277,6 +277,7 @@ class Loop {
 
   // Written aside and put in place as a whole; summary.json says that it is there.
   void write_result() {
+    run_.runner->fetch();
     const std::filesystem::path unfinished = run_.output / (kTemporaryPrefix + result_name(run_));
     disk::remove_all(unfinished);
     if (run_.full()) {

@@ -189,7 +189,8 @@ TEST(Lower, SizeDoesNotGrowWithLayers) {
 TEST(Lower, TakesWhatDoesNotFitOneByOne) {
   Graph g;
   std::vector<Value> w;
-  for (int l = 0; l < 4; ++l) w.push_back(g.input(fmt::format("w{}", l), {DType::kF32, {2}}));
+  for (int l = 0; l < 4; ++l)
+    w.push_back(g.input(fmt::format("w{}", l), {DType::kF32, {2}}, VariableKind::kParam));
   const auto sum = [&](const std::vector<Value>& list) {
     ScanOperands operands;
     operands.carries = {splat(g, 1, {DType::kF32, {2}})};

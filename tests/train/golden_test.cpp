@@ -1,15 +1,17 @@
-// Every number of the golden models of the supported families, on the native executor; and the
-// decomposed step of one of them on the reference interpreter.
+// Every number of the golden models of the supported families, on the native executor and through
+// PJRT; and the decomposed step of one of them on the reference interpreter.
 
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/file.h"
 #include "ir/interpreter.h"
 #include "ir/passes.h"
+#include "pjrt/wheels.h"
 #include "support/golden.h"
 #include "support/shared.h"
 #include "support/temporary.h"
@@ -33,6 +35,9 @@ const Compute kCompute{2, DType::kF32, ""};
 struct Golden {
   std::string family;  // folder name without "_a"
   std::string config;  // file that describes it
+  std::string executor = "native";
+
+  Compute compute() const { return {2, DType::kF32, "", executor}; }
 };
 
 // The golden's folder with the chosen description as its config.json.
@@ -107,15 +112,29 @@ std::vector<Tensor> graph_inputs(const Graph& graph, const std::map<std::string,
 
 using Outputs = std::map<std::string, Tensor>;
 
-Outputs run_native(const Graph& graph, const std::vector<Tensor>& inputs) {
-  cpu::Executable executable = cpu::compile(graph, {.threads = 2});
-  for (size_t i = 0; i < inputs.size(); ++i) executable.bind(i, inputs[i]);
-  cpu::Arena arena;
-  executable.run(arena);
+Outputs run_on(const Compute& compute, const Graph& graph, const std::vector<Tensor>& inputs) {
+  const std::unique_ptr<Executor> executor = make_executor(compute);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    if (input.kind == VariableKind::kData) continue;
+    executor->set_variable({input.name, input.kind, inputs[i].dtype(), inputs[i].shape(),
+                            std::vector<std::string>(inputs[i].shape().size())},
+                           inputs[i]);
+  }
+  const std::unique_ptr<Program> program = executor->compile(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graph.inputs()[i].kind == VariableKind::kData) {
+      program->bind(graph.inputs()[i].name, inputs[i]);
+    }
+  }
+  program->run();
   Outputs outputs;
-  for (const Output& output : graph.outputs())
-    outputs[output.name] = executable.output(output.name);
+  for (const Output& output : graph.outputs()) outputs[output.name] = program->output(output.name);
   return outputs;
+}
+
+Outputs run_native(const Graph& graph, const std::vector<Tensor>& inputs) {
+  return run_on(kCompute, graph, inputs);
 }
 
 Outputs run_interpreter(const Graph& graph, const std::vector<Tensor>& inputs) {
@@ -126,7 +145,8 @@ Outputs run_interpreter(const Graph& graph, const std::vector<Tensor>& inputs) {
 }
 
 Outputs gradients_of(const ModelState& state, const std::vector<std::string>& trained,
-                     const Batch& batch, Outputs (*run)(const Graph&, const std::vector<Tensor>&)) {
+                     const Batch& batch,
+                     const std::function<Outputs(const Graph&, const std::vector<Tensor>&)>& run) {
   StepOptions options = options_of(state);
   options.trained = trained;
   const auto graph = build_gradients(options, shape_of(batch));
@@ -156,13 +176,21 @@ void expect_row_logits(const Scores& scores, const Tensor& reference, const std:
 
 class GoldenTest : public ::testing::TestWithParam<Golden> {
  protected:
-  void SetUp() override { GRAFT_SHARED_OR_SKIP(folder, "golden/" + GetParam().family + "_a"); }
+  void SetUp() override {
+    GRAFT_SHARED_OR_SKIP(folder, "golden/" + GetParam().family + "_a");
+    if (GetParam().executor != "native" && !pjrt::is_installed(pjrt::plugin_kind("cpu"))) {
+      GTEST_SKIP() << "THE CPU PLUGIN IS NOT INSTALLED: run graft plugins install cpu";
+    }
+  }
+  static Outputs run(const Graph& graph, const std::vector<Tensor>& inputs) {
+    return run_on(GetParam().compute(), graph, inputs);
+  }
 };
 
 TEST_P(GoldenTest, LogitsAndLossOfTheBaseModel) {
   const GoldenModel golden(GetParam());
   const SafetensorsFile reference = golden.reference();
-  const Scores scores = score(golden.load(), kCompute, score_input(reference));
+  const Scores scores = score(golden.load(), GetParam().compute(), score_input(reference));
   expect_row_logits(scores, reference.tensor("logits"), "logits");
   expect_close(scores.loss, first_value(reference, "loss"), kTolerance, "loss");
 }
@@ -173,7 +201,7 @@ TEST_P(GoldenTest, FullGradientNorms) {
   const ModelState state = golden.load();
   const auto trained = sorted_names(state.parameters);
   const Batch batch = testing::golden_batch(testing::golden_examples(reference));
-  const Outputs outputs = gradients_of(state, trained, batch, run_native);
+  const Outputs outputs = gradients_of(state, trained, batch, run);
   for (const std::string& name : trained) {
     expect_close(norm(outputs.at("gradient." + name)), first_value(reference, "gradnorm." + name),
                  kTolerance, name);
@@ -184,12 +212,12 @@ TEST_P(GoldenTest, AdapterLogitsLossAndGradients) {
   const GoldenModel golden(GetParam());
   const SafetensorsFile reference = golden.reference();
   const ModelState state = golden.load_with_adapter();
-  const Scores scores = score(state, kCompute, score_input(reference));
+  const Scores scores = score(state, GetParam().compute(), score_input(reference));
   expect_row_logits(scores, reference.tensor("lora_logits"), "lora_logits");
   expect_close(scores.loss, first_value(reference, "lora_loss"), kTolerance, "lora_loss");
   const auto trained = sorted_names(state.adapter.variables);
   const Batch batch = testing::golden_batch(testing::golden_examples(reference));
-  const Outputs outputs = gradients_of(state, trained, batch, run_native);
+  const Outputs outputs = gradients_of(state, trained, batch, run);
   expect_close(outputs.at("loss").data<float>()[0], first_value(reference, "lora_loss"), kTolerance,
                "loss");
   for (const std::string& name : trained) {
@@ -200,7 +228,8 @@ TEST_P(GoldenTest, AdapterLogitsLossAndGradients) {
 
 // Ten steps on one batch; losses, norms and final weights.
 void expect_curve(ModelState state, const SafetensorsFile& batch_file,
-                  const SafetensorsFile& reference, const std::vector<double>& rates, bool full) {
+                  const SafetensorsFile& reference, const std::vector<double>& rates, bool full,
+                  const Compute& compute = kCompute) {
   StepOptions options = options_of(state);
   options.trained = sorted_names(full ? state.parameters : state.adapter.variables);
   options.adamw.weight_decay = 0.01;
@@ -209,7 +238,7 @@ void expect_curve(ModelState state, const SafetensorsFile& batch_file,
     state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, state.tensors.at(name).shape());
     state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, state.tensors.at(name).shape());
   }
-  StepRunner runner(options, state.tensors, 2);
+  StepRunner runner(options, state.tensors, make_executor(compute));
   const Batch batch = testing::golden_batch(testing::golden_examples(batch_file));
   const Tensor losses = reference.tensor("losses"), norms = reference.tensor("grad_norms");
   for (size_t i = 0; i < rates.size(); ++i) {
@@ -219,6 +248,7 @@ void expect_curve(ModelState state, const SafetensorsFile& batch_file,
     expect_close(r.grad_norm, norms.data<float>()[i], kCurveTolerance, "norm of " + step);
     EXPECT_TRUE(r.finite);
   }
+  runner.fetch();
   for (const std::string& name : options.trained) {
     expect_close(state.tensors.at(name),
                  reference.tensor("final." + (full ? name : file_key(name))), kCurveTolerance,
@@ -230,7 +260,7 @@ TEST_P(GoldenTest, TrainingCurve) {
   const GoldenModel golden(GetParam());
   const SafetensorsFile reference = golden.reference();
   expect_curve(golden.load_with_adapter(), reference, reference,
-               golden.meta().at("lr").get<std::vector<double>>(), false);
+               golden.meta().at("lr").get<std::vector<double>>(), false, GetParam().compute());
 }
 
 TEST_P(GoldenTest, MergedFolderLoadsByItself) {
@@ -241,8 +271,8 @@ TEST_P(GoldenTest, MergedFolderLoadsByItself) {
   MergedWeights weights(BaseWeights::open(state.path, state.config), state.adapter, state.tensors);
   save_model_folder(merged.path(), state, nullptr,
                     [&](const std::string& name) { return weights.load(name, DType::kF32); });
-  const Scores scores =
-      score(load_model_state(merged.path(), DType::kF32), kCompute, score_input(reference));
+  const Scores scores = score(load_model_state(merged.path(), DType::kF32), GetParam().compute(),
+                              score_input(reference));
   expect_row_logits(scores, reference.tensor("merged_logits"), "merged_logits");
 }
 
@@ -251,6 +281,7 @@ std::vector<Golden> goldens() {
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
     for (const char* config : {"config.json", "config.legacy.json"})
       list.push_back({family, config});
+    list.push_back({family, "config.json", "pjrt:cpu"});
   }
   return list;
 }
@@ -258,7 +289,8 @@ std::vector<Golden> goldens() {
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest, ::testing::ValuesIn(goldens()),
                          [](const ::testing::TestParamInfo<Golden>& info) {
                            return info.param.family +
-                                  (info.param.config == "config.json" ? "" : "_legacy");
+                                  (info.param.config == "config.json" ? "" : "_legacy") +
+                                  (info.param.executor == "native" ? "" : "_pjrt");
                          });
 
 const Golden kLlama{"llama", "config.json"};

@@ -71,7 +71,7 @@ TEST(RealSmolLM2, ParagraphLossAndNextTokens) {
     const std::vector<int32_t> greedy = ids_of(reference, name + ".greedy_ids");
     const std::vector<int32_t> top = ids_of(reference, name + ".top20_ids");
     const Tensor top_logits = reference.tensor(name + ".top20_logits");
-    Decoder decoder(state, {DType::kF32, 2});
+    Decoder decoder(state, {2, DType::kF32, ""});
     std::span<const float> logits = decoder.feed(ids);
     for (size_t i = 0; i < top.size(); ++i) {
       EXPECT_NEAR(logits[static_cast<size_t>(top[i])], top_logits.data<float>()[i], 1e-3) << name;
