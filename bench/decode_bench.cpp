@@ -61,7 +61,7 @@ class Position {
 
 void run(const Options& options) {
   const int threads = options.threads > 0 ? options.threads : omp_get_num_procs();
-  const ModelState state = load_model_state(options.model, DType::kF32);
+  const ModelState state = load_model_state(options.model, DType::kF32, {.keep_packed = false});
   Position early(state, threads, kEarly), late(state, threads, kLate);
   for (int i = 0; i < options.tokens; ++i) {
     early.take();

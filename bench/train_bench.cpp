@@ -57,7 +57,7 @@ class TrainBench {
  public:
   explicit TrainBench(const Options& options) : options_(options) {
     if (!options.cpu_time) threads_ = options.threads > 0 ? options.threads : omp_get_num_procs();
-    state_ = load_model_state(options.model, DType::kF32);
+    state_ = load_model_state(options.model, DType::kF32, {.keep_packed = false});
     AdapterConfig config;
     config.r = kRank;
     config.lora_alpha = 2 * kRank;
@@ -67,6 +67,7 @@ class TrainBench {
     step.config = &state_.config;
     step.lora = state_.adapter.sites;
     step.parameters = state_.parameters;
+    step.packed = state_.packed;
     step.adapters = state_.adapter.variables;
     for (const VariableSpec& v : state_.adapter.variables) {
       step.trained.push_back(v.name);

@@ -166,4 +166,29 @@ AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearM
   return plan;
 }
 
+std::vector<std::string> select_modules(const ModuleSelection& selection,
+                                        const std::vector<LinearModule>& modules,
+                                        const std::string& key) {
+  const Matcher matcher(selection, key);
+  std::vector<std::string> names;
+  std::set<std::string> used;
+  for (const LinearModule& module : modules) {
+    const auto entry = matcher.match(module.name);
+    if (!entry) continue;
+    names.push_back(module.name);
+    used.insert(*entry);
+  }
+  for (const std::string& suffix : selection.suffixes) {
+    if (!used.contains(suffix)) {
+      throw Error(fmt::format("\"{}\" matches no linear layer", suffix), key,
+                  "graft inspect lists them");
+    }
+  }
+  if (selection.expression && names.empty()) {
+    throw Error(fmt::format("\"{}\" matches no linear layer", *selection.expression), key,
+                "graft inspect lists them");
+  }
+  return names;
+}
+
 }  // namespace graft

@@ -38,4 +38,10 @@ struct AdapterPlan {
 // judge.
 AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearModule>& modules);
 
+// Full names of the modules that a selection matches (by the rules above), in their order. Raises
+// Error naming `key` for an entry that matches none.
+std::vector<std::string> select_modules(const ModuleSelection& selection,
+                                        const std::vector<LinearModule>& modules,
+                                        const std::string& key);
+
 }  // namespace graft

@@ -91,6 +91,12 @@ const std::array<float, 256>& dynamic_map() {
 
 std::string_view packed_kind_name(PackedKind kind) { return info(kind).name; }
 bool is_ggml(PackedKind kind) { return info(kind).block != 0; }
+std::optional<PackedKind> ggml_kind(std::string_view name) {
+  for (const KindInfo& each : kKinds) {
+    if (each.name == name && each.block != 0) return each.kind;
+  }
+  return std::nullopt;
+}
 int64_t ggml_block(PackedKind kind) { return info(kind).block; }
 
 int64_t PackedLayout::block_bytes() const {

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -49,6 +50,7 @@ enum class PackedKind : uint8_t {
 };
 std::string_view packed_kind_name(PackedKind kind);  // "nf4", "nf4_double", "Q4_K"
 bool is_ggml(PackedKind kind);
+std::optional<PackedKind> ggml_kind(std::string_view name);  // of "Q4_K"; none: not a packed one
 
 struct PackedLayout {
   PackedKind kind = PackedKind::kNf4;

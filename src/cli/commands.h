@@ -41,6 +41,7 @@ void add_export_command(CLI::App& app);
 void add_plugins_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_checkpoint_command(CLI::App& app);
+void add_quantize_command(CLI::App& app);
 
 // Writes to stdout, and raises Error if it cannot (a full disk, a closed pipe).
 void print_text(std::string_view text);

@@ -63,6 +63,7 @@ void evaluate(Options& options) {
   step.dtype = model.compute.dtype;
   step.lora = model.state.adapter.sites;
   step.parameters = model.state.parameters;
+  step.packed = model.state.packed;
   step.adapters = model.state.adapter.variables;
   StepRunner runner(step, model.state.tensors, make_executor(model.compute));
   const EvaluationBatches batches(data.examples, options.batch_size);

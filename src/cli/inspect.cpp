@@ -1,6 +1,7 @@
 // graft inspect PATH [--json]: what a model, GGUF, adapter, checkpoint or run is.
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -59,12 +60,27 @@ Json describe_config(const ModelConfig& c) {
           {"linear_modules", linears}};
 }
 
+// Which matrices are stored packed: counted by scheme, embedding and head apart.
+void add_packed(Json& j, const BaseWeights& weights, const ModelConfig& config) {
+  std::map<std::string, int64_t> schemes;
+  for (const LinearModule& m : all_linears(config)) {
+    if (const auto layout = weights.packed(m.name + ".weight")) ++schemes[layout->scheme()];
+  }
+  Json apart = Json::object();
+  for (const char* name : {kEmbeddingName, kHeadName}) {
+    if (const auto layout = weights.packed(name)) apart[name] = layout->scheme();
+  }
+  if (!schemes.empty() || !apart.empty()) {
+    j["quantization"] = {{"modules", schemes}, {"stored_apart", apart}};
+  }
+}
+
 // Whether graft can train the model, and if not, why.
 void add_model(Json& j, const fs::path& path) {
   try {
     const ModelConfig config = read_model_config(path);
     j["model"] = describe_config(config);
-    BaseWeights::open(path, config);
+    add_packed(j, BaseWeights::open(path, config), config);
     j["supported"] = true;
   } catch (const Error& e) {
     j["supported"] = false;

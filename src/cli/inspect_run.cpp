@@ -99,7 +99,8 @@ Json inspect_run(const fs::path& run) {
   if (!curves.last_evaluation.is_null()) j["last_evaluation"] = curves.last_evaluation;
   if (fs::exists(run / "audit.json")) {
     const nlohmann::json audit = read_json_file(run / "audit.json");
-    for (const char* key : {"ok", "trainable_parameters", "total_parameters", "targets"}) {
+    for (const char* key :
+         {"ok", "trainable_parameters", "total_parameters", "targets", "quantization"}) {
       if (audit.contains(key)) j[key] = audit[key];
     }
   }

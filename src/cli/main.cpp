@@ -111,6 +111,7 @@ void add_commands(CLI::App& app) {
   add_plugins_command(app);
   add_inspect_command(app);
   add_checkpoint_command(app);
+  add_quantize_command(app);
 }
 
 int run(int argc, char** argv) {

@@ -93,7 +93,8 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name) {
   config.layers.resize(static_cast<size_t>(layers));
   config.ropes = {resolve_rope(reader.rope(10000), config.head_dim, name)};
   reader.require_neutral("attention_dropout", 0.0);
-  reader.require_neutral("quantization_config", nullptr);
+  reader.note_read("quantization_config");
+  config.quantization = read_stored_quantization(reader.object());
   family->read(reader, config);
 
   const std::vector<int64_t> bos = one_or_many(reader.object().find("bos_token_id"));

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/stored_quantization.h"
 #include "ops/attention.h"
 
 namespace graft {
@@ -86,7 +87,8 @@ struct ModelConfig {
 
   int64_t bos_token_id = -1;  // -1: none
   std::vector<int64_t> eos_token_ids;
-  std::vector<std::string> notes;  // what a reader should tell the user
+  StoredQuantization quantization;  // of a Hugging Face folder's weights
+  std::vector<std::string> notes;   // what a reader should tell the user
 
   int64_t query_width() const { return num_attention_heads * head_dim; }
   int64_t key_value_width() const { return num_key_value_heads * head_dim; }

@@ -28,6 +28,8 @@ class ConfigReader {
     used_.insert(key);
     return object_.required<T>(key);
   }
+  // Of a field that somebody else reads.
+  void note_read(const std::string& key) { used_.insert(key); }
   // A size: a positive integer that fits a tensor.
   int64_t extent(const std::string& key);
   std::optional<int64_t> find_extent(const std::string& key);

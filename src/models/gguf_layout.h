@@ -22,9 +22,9 @@ std::string gguf_tensor_name(const std::string& parameter);
 // Whether llama.cpp's files of this model hold the rows of q and k in another order.
 bool gguf_permutes_rows(const ModelConfig& config);
 
-// The rows of a parameter (or of a low-rank factor with the same rows), f32, in the order of the
-// file, and back; everything but q and k of some families stays as it is. Row i of the first half
-// of a head stands at 2i and row i of the second half at 2i + 1.
+// The rows of a parameter (or of a low-rank factor with the same rows), values or packed blocks, in
+// the order of the file, and back; everything but q and k of some families stays as it is. Row i of
+// the first half of a head stands at 2i and row i of the second half at 2i + 1.
 Tensor to_gguf_rows(const ModelConfig& config, const std::string& parameter, const Tensor& rows);
 Tensor from_gguf_rows(const ModelConfig& config, const std::string& parameter,
                       const Tensor& stored);

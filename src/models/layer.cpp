@@ -12,7 +12,12 @@ namespace {
 
 Value apply_linear(const LayerContext& c, const std::string& name, Value x) {
   const auto scope = c.graph.scope(name);
-  const Value weight = convert(c.get(name + ".weight"), c.options.dtype);
+  Weight weight(c.get(name + ".weight"));
+  if (const PackedLayout* layout = c.layout(name + ".weight")) {
+    weight.layout = *layout;
+  } else {
+    weight.value = convert(weight.value, c.options.dtype);
+  }
   Value bias;
   if (c.has(name + ".bias")) bias = convert(c.get(name + ".bias"), c.options.dtype);
   if (!c.has(name + ".lora_A")) return linear(x, weight, bias);

@@ -17,7 +17,9 @@ struct LayerContext {
   const ForwardOptions& options;
   std::function<bool(const std::string&)> has;
   std::function<Value(const std::string&)> get;  // "mlp.up_proj.weight", "window", "rope.cos", ...
-  double dropout = 0;                            // of this stack's adapters
+  // Of a parameter that is held packed, else null.
+  std::function<const PackedLayout*(const std::string&)> layout;
+  double dropout = 0;  // of this stack's adapters
 };
 
 struct LayerOutput {

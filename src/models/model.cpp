@@ -9,6 +9,7 @@
 #include "models/layout.h"
 #include "models/stack.h"
 #include "ops/embedding.h"
+#include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 
@@ -50,7 +51,8 @@ class Forward {
                                             rope.inverse_frequencies));
       tables_.push_back(rope_table(tokens_.positions, inverse, rope.attention_factor));
     }
-    Value x = embedding(variable_(kEmbeddingName), tokens_.ids, options_.dtype);
+    Value x = embedding(find_weight(variable_, options_.packed, kEmbeddingName), tokens_.ids,
+                        options_.dtype);
     if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
     x = with_logical_axes(x, {"activation_batch", "activation_length", "activation_embed"});
     const int64_t layers = static_cast<int64_t>(config_.layers.size());
@@ -79,6 +81,12 @@ class Forward {
     return it == options_.lora->end() ? nullptr : &it->second;
   }
 
+  const PackedLayout* layout_of(const std::string& parameter) const {
+    if (options_.packed == nullptr) return nullptr;
+    const auto it = options_.packed->find(parameter);
+    return it == options_.packed->end() ? nullptr : &it->second;
+  }
+
   bool trains(const std::string& variable) const {
     return options_.trained != nullptr && options_.trained->contains(variable);
   }
@@ -91,6 +99,9 @@ class Forward {
     for (const LinearModule& m : layout.linears) {
       text += fmt::format("{}[{},{}]{}{}", m.name, m.out, m.in, m.bias ? "b" : "",
                           trains(prefix + m.name + ".weight") ? "*" : "");
+      if (const PackedLayout* packed = layout_of(prefix + m.name + ".weight")) {
+        text += "=" + packed->text();
+      }
       if (m.bias && trains(prefix + m.name + ".bias")) text += "b*";
       if (const LoraSite* lora = site(prefix + m.name)) {
         text += fmt::format("+{}:{}", lora->rank, lora->dropout);
@@ -169,6 +180,7 @@ class Forward {
               options_,
               [&](const std::string& name) { return operands.has(name); },
               [&](const std::string& name) { return operands.get(body, name); },
+              [&](const std::string& name) { return layout_of(layer_prefix(first) + name); },
               dropout};
           const LayerOutput out = decoder_layer(context, body.carry(0));
           body.carry_out(0, out.x);
@@ -216,14 +228,25 @@ ForwardResult forward(Graph& graph, const ModelConfig& config, const TokenInputs
   return Forward(graph, config, tokens, variable, options, cache).run();
 }
 
+Weight find_weight(const VariableLookup& variable, const PackedLayouts* packed,
+                   const std::string& name) {
+  Weight weight(variable(name));
+  if (packed == nullptr) return weight;
+  const auto found = packed->find(name);
+  if (found != packed->end()) weight.layout = found->second;
+  return weight;
+}
+
 std::string head_name(const ModelConfig& config) {
   return config.tie_word_embeddings ? kEmbeddingName : kHeadName;
 }
 
-Value logits(const ModelConfig& config, Value hidden, Value head) {
+Value logits(const ModelConfig& config, Value hidden, const Weight& head) {
   const int64_t last = hidden.rank() - 1;
-  Value scores = dot_general(hidden, convert(head, hidden.dtype()),
-                             {.lhs_contract = {last}, .rhs_contract = {1}}, DType::kF32);
+  Value scores = head.layout
+                     ? linear(convert(hidden, DType::kF32), head)
+                     : dot_general(hidden, convert(head.value, hidden.dtype()),
+                                   {.lhs_contract = {last}, .rhs_contract = {1}}, DType::kF32);
   if (config.final_softcap > 0) scores = tanh(scores / config.final_softcap) * config.final_softcap;
   return scores;
 }

@@ -21,6 +21,7 @@
 #include "ir/graph.h"
 #include "models/config.h"
 #include "ops/dropout.h"
+#include "ops/unpack.h"
 
 namespace graft {
 
@@ -47,9 +48,13 @@ struct CacheInputs {
   Value offset;                     // s32 []: tokens already in the cache
 };
 
+// Matrices that are held packed, by full parameter name.
+using PackedLayouts = std::map<std::string, PackedLayout>;
+
 struct ForwardOptions {
   DType dtype = DType::kF32;  // of activations
   const LoraSites* lora = nullptr;
+  const PackedLayouts* packed = nullptr;   // none: every weight is dense
   std::optional<DropoutCounters> dropout;  // name_hash unused; none: no dropout (evaluation)
   bool statistics = false;
   // Names of trained variables, so that a stack begins where training does.
@@ -65,6 +70,10 @@ struct ForwardResult {
 
 using VariableLookup = std::function<Value(const std::string& name)>;
 
+// A matrix by name as operations take it, dense or packed.
+Weight find_weight(const VariableLookup& variable, const PackedLayouts* packed,
+                   const std::string& name);
+
 ForwardResult forward(Graph& graph, const ModelConfig& config, const TokenInputs& tokens,
                       const VariableLookup& variable, const ForwardOptions& options,
                       const CacheInputs* cache = nullptr);
@@ -73,6 +82,6 @@ ForwardResult forward(Graph& graph, const ModelConfig& config, const TokenInputs
 std::string head_name(const ModelConfig& config);
 
 // Logits [..., vocab] in f32, whole: for inspection and decoding, never for a training batch.
-Value logits(const ModelConfig& config, Value hidden, Value head);
+Value logits(const ModelConfig& config, Value hidden, const Weight& head);
 
 }  // namespace graft

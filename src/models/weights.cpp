@@ -1,10 +1,15 @@
 #include "models/weights.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <map>
 #include <thread>
 #include <unordered_map>
 
 #include "formats/gguf.h"
+#include "formats/packed_blocks.h"
 #include "formats/safetensors.h"
 #include "models/gguf_layout.h"
 #include "models/layout.h"
@@ -15,8 +20,11 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
   virtual Tensor load(const std::string& name, DType dtype) const = 0;
+  virtual Tensor load_packed(const std::string& name) const = 0;
+  virtual std::span<const std::byte> stored_bytes(const std::string& name) const = 0;
 
   std::vector<VariableSpec> parameters;
+  std::map<std::string, PackedLayout> packed;  // of the parameters stored so
   std::vector<std::string> notes;
   std::string path;
 };
@@ -40,12 +48,23 @@ void note_unused(const std::vector<std::string>& unused, std::vector<std::string
 }
 
 struct HuggingFaceSource : WeightSource {
-  explicit HuggingFaceSource(SafetensorsFile f) : file(std::move(f)) {}
+  HuggingFaceSource(SafetensorsFile f, StoredQuantization q)
+      : file(std::move(f)), quantization(q) {}
 
   Tensor load(const std::string& name, DType dtype) const override {
-    return file.tensor(name).as(dtype);
+    const auto layout = packed.find(name);
+    if (layout == packed.end()) return file.tensor(name).as(dtype);
+    return expand_packed(layout->second, load_packed(name)).as(dtype);
+  }
+  Tensor load_packed(const std::string& name) const override {
+    const PackedLayout& layout = packed.at(name);
+    return read_stored_weight(file, name, layout.rows, layout.columns, quantization).packed;
+  }
+  std::span<const std::byte> stored_bytes(const std::string& name) const override {
+    return file.bytes(name);
   }
   SafetensorsFile file;
+  StoredQuantization quantization;
 };
 
 // Buffers that old checkpoints carry and no model reads.
@@ -55,10 +74,13 @@ bool is_harmless(const std::string& name) {
 
 std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& path,
                                                 const ModelConfig& config) {
-  auto source = std::make_shared<HuggingFaceSource>(SafetensorsFile::open(path));
+  auto source =
+      std::make_shared<HuggingFaceSource>(SafetensorsFile::open(path), config.quantization);
   source->path = path.string();
   std::unordered_map<std::string, bool> used;
-  for (const std::string& name : source->file.names()) used[name] = is_harmless(name);
+  for (const std::string& name : source->file.names()) {
+    used[name] = is_harmless(name) || is_part_of_quantized(name);
+  }
   for (VariableSpec spec : base_parameters(config)) {
     const SafetensorsEntry* entry = source->file.find(spec.name);
     if (entry == nullptr) {
@@ -66,6 +88,16 @@ std::shared_ptr<WeightSource> open_hugging_face(const std::filesystem::path& pat
                   spec.name == kHeadName
                       ? "or set tie_word_embeddings in config.json if the model ties its head"
                       : "download the model again");
+    }
+    if (spec.shape.size() == 2) {
+      const auto layout = find_stored_layout(source->file, spec.name, spec.shape[0], spec.shape[1],
+                                             config.quantization);
+      if (layout) {
+        source->packed[spec.name] = *layout;
+        used[spec.name] = true;
+        source->parameters.push_back(std::move(spec));
+        continue;
+      }
     }
     if (!entry->dtype || (*entry->dtype != DType::kF32 && *entry->dtype != DType::kBF16 &&
                           *entry->dtype != DType::kF16)) {
@@ -99,6 +131,18 @@ struct GgufSource : WeightSource {
     Tensor values = Tensor::empty(DType::kF32, tensor.shape);
     expand(tensor, values.data<float>());
     return from_gguf_rows(config, name, values).as(dtype);
+  }
+
+  Tensor load_packed(const std::string& name) const override {
+    const PackedLayout& layout = packed.at(name);
+    const std::string stored_name = gguf_tensor_name(name);
+    const Tensor rows = from_gguf_rows(config, name, file.blocks(file.tensor(stored_name)));
+    check_scales(layout, rows, fmt::format("{}: {}", path, stored_name));
+    return rows;
+  }
+
+  std::span<const std::byte> stored_bytes(const std::string& name) const override {
+    return file.bytes(file.tensor(gguf_tensor_name(name)));
   }
 
   // Rows in parallel: each is expanded by itself.
@@ -137,6 +181,10 @@ std::shared_ptr<WeightSource> open_gguf(const std::filesystem::path& path,
     }
     check_shape(spec, stored_name, tensor->shape, source->path);
     used[stored_name] = true;
+    const auto kind = ggml_kind(tensor->info().name);
+    if (kind && spec.shape.size() == 2) {
+      source->packed[spec.name] = {*kind, ggml_block(*kind), spec.shape[0], spec.shape[1]};
+    }
     source->parameters.push_back(std::move(spec));
   }
   std::vector<std::string> unused;
@@ -160,6 +208,22 @@ BaseWeights BaseWeights::open(const std::filesystem::path& path, const ModelConf
 
 Tensor BaseWeights::load(const std::string& name, DType dtype) const {
   return source_->load(name, dtype);
+}
+std::optional<PackedLayout> BaseWeights::packed(const std::string& name) const {
+  const auto found = source_->packed.find(name);
+  return found == source_->packed.end() ? std::nullopt : std::optional(found->second);
+}
+Tensor BaseWeights::load_packed(const std::string& name) const {
+  return source_->load_packed(name);
+}
+void BaseWeights::release_pages(const std::string& name) const {
+  const std::span<const std::byte> bytes = source_->stored_bytes(name);
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  // Whole pages of it alone: neighbours share the others.
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  // Only advice: that it is not followed changes nothing but memory.
+  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 const std::vector<VariableSpec>& BaseWeights::parameters() const { return source_->parameters; }
 const std::vector<std::string>& BaseWeights::notes() const { return source_->notes; }

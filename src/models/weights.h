@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/packed.h"
 #include "base/tensor.h"
 #include "ir/variable.h"
 #include "models/config.h"
@@ -28,7 +30,18 @@ class BaseWeights {
   // (GGUF blocks are expanded, on all cores).
   Tensor load(const std::string& name, DType dtype) const;
 
-  const std::vector<VariableSpec>& parameters() const;  // dtype: as stored, f32 for GGUF blocks
+  // How a matrix is stored, if packed (base/packed.h): GGUF blocks, bitsandbytes, fp8.
+  std::optional<PackedLayout> packed(const std::string& name) const;
+  // Its bytes in that layout: a view of the mapped file for GGUF (but for rows that have to be
+  // put in order), else a copy brought together from the file's parts.
+  Tensor load_packed(const std::string& name) const;
+
+  // Lets go of the pages of the mapped file that a parameter lies in: they no longer count as
+  // resident, and are read again if they are asked for.
+  void release_pages(const std::string& name) const;
+
+  // dtype: as stored, f32 for packed ones; shape: of the matrix
+  const std::vector<VariableSpec>& parameters() const;
   const std::vector<std::string>& notes() const;
 
  private:

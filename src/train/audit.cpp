@@ -148,7 +148,7 @@ std::string audit_json(const Audit& audit) {
                         {"trained_tokens", example.trained_tokens},
                         {"text", example.text}});
   }
-  const nlohmann::ordered_json document = {
+  nlohmann::ordered_json document = {
       {"ok", audit.ok()},
       {"checks", std::move(checks)},
       {"trainable_parameters", audit.trainable_parameters},
@@ -158,6 +158,9 @@ std::string audit_json(const Audit& audit) {
       {"examples", std::move(examples)},
       {"plan", nlohmann::ordered_json::parse(audit.plan)},
   };
+  if (!audit.quantization.empty()) {
+    document["quantization"] = nlohmann::ordered_json::parse(audit.quantization);
+  }
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -52,7 +52,8 @@ struct Audit {
   std::map<std::string, int64_t> targets;  // target to the number of modules with an adapter
   std::map<std::string, int64_t> data;     // "rows", "tokens", "trained_tokens", ...
   std::vector<AuditExample> examples;
-  std::string plan = "{}";  // the memory plan, one JSON object
+  std::string quantization;  // what is quantised, one JSON object; empty: nothing
+  std::string plan = "{}";   // the memory plan, one JSON object
 
   void add(std::string name, AuditStatus status, std::string message);
   // A refusal out of an error that a loader raised.

@@ -47,11 +47,13 @@ std::unique_ptr<Graph> build_decode(const ModelState& state, DType dtype, int64_
   ForwardOptions options;
   options.dtype = dtype;
   options.lora = &state.adapter.sites;
+  options.packed = &state.packed;
   const auto lookup = [&](const std::string& name) { return variables.at(name); };
   const ForwardResult result =
       forward(*graph, config, {ids, segments, positions}, lookup, options, &cache);
   const Value rows = reshape(result.hidden, {chunk, config.hidden_size});
-  graph->output("logits", logits(config, gather(rows, last), lookup(head_name(config))));
+  graph->output("logits", logits(config, gather(rows, last),
+                                 find_weight(lookup, &state.packed, head_name(config))));
   for (size_t i = 0; i < cache.keys.size(); ++i) {
     graph->output(cache_name("k", static_cast<int64_t>(i)), result.cache_keys[i], cache.keys[i]);
     graph->output(cache_name("v", static_cast<int64_t>(i)), result.cache_values[i],

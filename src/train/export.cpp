@@ -88,6 +88,7 @@ class Exporter {
     refuse_own_folder();
     state_ = load_model_state(source_.model, source_.compute.dtype);
     if (!source_.adapter.empty()) attach_adapter_folder(state_, source_.adapter);
+    if (!adapter_alone()) result_.dequantized = state_.packed.size();
     const ScoreInput input = probe(state_.config);
     const Tensor expected = score(state_, source_.compute, input).logits;
     write();
@@ -202,6 +203,9 @@ class Exporter {
   void load_params() {
     ParamsFile file = read_params_file(staged_.path() / kParamsName, state_.config);
     for (const VariableSpec& v : state_.adapter.variables) state_.tensors.erase(v.name);
+    state_.packed.clear();
+    state_.parameters = base_parameters(state_.config);
+    for (VariableSpec& v : state_.parameters) v.dtype = source_.compute.dtype;
     for (auto& [name, tensor] : file.tensors) {
       const bool low_rank = name.ends_with(".lora_A") || name.ends_with(".lora_B");
       state_.tensors.insert_or_assign(
@@ -269,6 +273,9 @@ void report(const ExportResult& result, const ExportOptions& options) {
       "{:.2g} is allowed)",
       export_format_name(options.format), result.largest_difference, result.relative_difference,
       result.allowed);
+  if (result.dequantized > 0) {
+    info("written from the dequantised base: {} packed matrices were expanded", result.dequantized);
+  }
   if (result.rounding_share > 1e-3) {
     info("rounding the merged weights undid {:.2g}% of what training changed",
          100 * result.rounding_share);

@@ -51,6 +51,7 @@ struct ExportResult {
   double relative_difference = 0;  // root mean square, over that of the logits about their mean
   double allowed = 0;              // relative_difference may be this much
   double rounding_share = 0;       // see MergedWeights
+  size_t dequantized = 0;          // packed matrices of the base that were expanded for it
 };
 
 // `run` is a run's output_dir. Raises Error if it holds no finished training, or if the artefact

@@ -31,7 +31,7 @@ double node_flops(const Graph& graph, const Node& node) {
   }
   if (node.op == &kLinear || node.op == &kLinearInputGrad) {
     const double rows = elements(in(0)) / last(in(0));
-    double flops = 2 * rows * elements(in(1));
+    double flops = 2 * rows * elements(weight_type(in(1), node.attributes));
     if (node.attributes.flag("has_lora")) {
       // The factors are two of the operands behind the weight (and the bias).
       const size_t a = node.attributes.flag("has_bias") ? 3 : 2;
@@ -40,7 +40,8 @@ double node_flops(const Graph& graph, const Node& node) {
     return flops;
   }
   if (node.op == &kCrossEntropy || node.op == &kCrossEntropyWithGrad) {
-    const double product = 2 * static_cast<double>(in(0).shape[0]) * elements(in(1));
+    const double product =
+        2 * static_cast<double>(in(0).shape[0]) * elements(weight_type(in(1), node.attributes));
     const double products = node.op == &kCrossEntropy             ? 1
                             : node.attributes.flag("weight_grad") ? 3
                                                                   : 2;

@@ -123,17 +123,28 @@ void carry_over(const std::filesystem::path& from, const std::filesystem::path& 
   }
 }
 
+// The same document with another account of its quantisation, or none.
+std::string with_quantization(const std::filesystem::path& config,
+                              const std::string& quantization_config) {
+  nlohmann::ordered_json j = nlohmann::ordered_json::parse(read_text_file(config));
+  j.erase("quantization_config");
+  if (!quantization_config.empty()) {
+    j["quantization_config"] = nlohmann::ordered_json::parse(quantization_config);
+  }
+  return j.dump(2) + "\n";
+}
+
 struct Shard {
   std::vector<SafetensorsDeclaration> tensors;
   size_t bytes = 0;
 };
 
-std::vector<Shard> split_into_shards(const std::vector<VariableSpec>& parameters) {
+std::vector<Shard> split_into_shards(const std::vector<SafetensorsDeclaration>& tensors) {
   std::vector<Shard> shards(1);
-  for (const VariableSpec& v : parameters) {
-    const size_t bytes = dtype_bytes(v.dtype, static_cast<size_t>(element_count(v.shape)));
+  for (const SafetensorsDeclaration& t : tensors) {
+    const size_t bytes = dtype_bytes(t.dtype, static_cast<size_t>(element_count(t.shape)));
     if (shards.back().bytes > 0 && shards.back().bytes + bytes > kShardBytes) shards.emplace_back();
-    shards.back().tensors.push_back({v.name, v.dtype, v.shape});
+    shards.back().tensors.push_back(t);
     shards.back().bytes += bytes;
   }
   return shards;
@@ -141,26 +152,31 @@ std::vector<Shard> split_into_shards(const std::vector<VariableSpec>& parameters
 
 }  // namespace
 
-void save_model_folder(const std::filesystem::path& folder, const ModelState& state,
-                       const TextModel* text,
-                       const std::function<Tensor(const std::string& name)>& value,
-                       std::optional<DType> dtype) {
+void write_description(const std::filesystem::path& folder, const std::filesystem::path& source,
+                       const ModelConfig& config, const TextModel* text, std::optional<DType> dtype,
+                       const std::string& quantization_config) {
   make_directories(folder);
-  if (is_gguf(state.path)) {
+  const std::filesystem::path target = folder / "config.json";
+  if (is_gguf(source)) {
     const DType written = dtype.value_or(DType::kF32);
-    write_file_atomically(folder / "config.json",
-                          describe(state.config, state.path.string(), written).dump(2) + "\n");
+    write_file_atomically(target, describe(config, source.string(), written).dump(2) + "\n");
     if (text != nullptr) {
       write_tokenizer_files(folder, *text);
       write_generation_config(folder, *text);
     }
   } else {
-    carry_over(state.path, folder, dtype);
+    carry_over(source, folder, dtype);
   }
-  // The stored types, which `state` may hold converted.
-  std::vector<VariableSpec> stored = BaseWeights::open(state.path, state.config).parameters();
-  for (VariableSpec& v : stored) v.dtype = dtype.value_or(v.dtype);
-  const std::vector<Shard> shards = split_into_shards(stored);
+  const bool was_quantized = config.quantization.method != StoredQuantization::Method::kNone;
+  if (was_quantized || !quantization_config.empty()) {
+    write_file_atomically(target, with_quantization(target, quantization_config));
+  }
+}
+
+void write_shards(const std::filesystem::path& folder,
+                  const std::vector<SafetensorsDeclaration>& tensors,
+                  const std::function<Tensor(const std::string& name)>& value) {
+  const std::vector<Shard> shards = split_into_shards(tensors);
   nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
   size_t total = 0;
@@ -180,6 +196,23 @@ void save_model_folder(const std::filesystem::path& folder, const ModelState& st
     index["metadata"]["total_size"] = total;
     write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
   }
+}
+
+void save_model_folder(const std::filesystem::path& folder, const ModelState& state,
+                       const TextModel* text,
+                       const std::function<Tensor(const std::string& name)>& value,
+                       std::optional<DType> dtype) {
+  write_description(folder, state.path, state.config, text, dtype);
+  // The stored types, which `state` may hold converted; of a quantised folder, the embedding's.
+  const BaseWeights weights = BaseWeights::open(state.path, state.config);
+  const bool quantized = state.config.quantization.method != StoredQuantization::Method::kNone;
+  std::vector<SafetensorsDeclaration> tensors;
+  for (const VariableSpec& v : weights.parameters()) {
+    const bool packed = quantized && weights.packed(v.name).has_value();
+    const DType stored = packed ? weights.parameters()[0].dtype : v.dtype;
+    tensors.push_back({v.name, dtype.value_or(stored), v.shape});
+  }
+  write_shards(folder, tensors, value);
 }
 
 }  // namespace graft

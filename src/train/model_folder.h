@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/safetensors.h"
 #include "text/text_model.h"
 #include "train/state.h"
 
@@ -20,5 +21,16 @@ void save_model_folder(const std::filesystem::path& folder, const ModelState& st
                        const TextModel* text,
                        const std::function<Tensor(const std::string& name)>& value,
                        std::optional<DType> dtype = std::nullopt);
+
+// The parts of it: everything but the weights (config.json without a quantization_config, or with
+// the given one, an object as text; stating `dtype`, where given, as the weights' type), and
+// weights in shards of at most 5 GB with an index.
+void write_description(const std::filesystem::path& folder, const std::filesystem::path& source,
+                       const ModelConfig& config, const TextModel* text,
+                       std::optional<DType> dtype = std::nullopt,
+                       const std::string& quantization_config = "");
+void write_shards(const std::filesystem::path& folder,
+                  const std::vector<SafetensorsDeclaration>& tensors,
+                  const std::function<Tensor(const std::string& name)>& value);
 
 }  // namespace graft

@@ -12,6 +12,7 @@
 #include "ops/common.h"
 #include "text/text_model.h"
 #include "train/runner.h"
+#include "train/state.h"
 #include "train/trained.h"
 
 namespace graft {
@@ -80,6 +81,8 @@ class Planner {
       v.dtype = full() ? DType::kF32 : planned_->compute.dtype;
       planned_->parameters += element_count(v.shape);
     }
+    if (!full()) options.packed = planned_layouts(recipe.model, config, recipe.quantization);
+    hold_packed(options.parameters, options.packed);
     for (const VariableSpec& v : state_variables(options)) {
       if (v.kind == VariableKind::kOptimizer)
         planned_->trained_parameters += element_count(v.shape);

@@ -14,6 +14,7 @@
 #include "train/export.h"
 #include "train/flops.h"
 #include "train/process.h"
+#include "train/quantization_audit.h"
 #include "train/schedule.h"
 #include "train/start.h"
 #include "train/trained.h"
@@ -100,7 +101,10 @@ class Preparation {
 
   void load_model() {
     // Trained weights are kept in f32; a frozen base in what is computed with.
-    run_->state = load_model_state(run_->recipe.model, full() ? DType::kF32 : run_->compute.dtype);
+    run_->state =
+        load_model_state(run_->recipe.model, full() ? DType::kF32 : run_->compute.dtype,
+                         {.quantization = run_->recipe.quantization, .keep_packed = !full()});
+    audit_quantization(run_->audit, run_->state);
     for (const std::string& note : run_->state.notes)
       run_->audit.add("model", AuditStatus::kWarning, note);
     run_->audit.add("compute", AuditStatus::kOk,
@@ -282,6 +286,7 @@ class Preparation {
     StepOptions options = step_options(run_->recipe, run_->state.config, run_->compute.dtype);
     options.lora = run_->state.adapter.sites;
     options.parameters = run_->state.parameters;
+    options.packed = run_->state.packed;
     options.adapters = run_->state.adapter.variables;
     options.trained = run_->trained;
     options.no_decay = run_->no_decay;
@@ -354,6 +359,7 @@ class Preparation {
                                   peak_resident_bytes());
     const nlohmann::ordered_json document = {
         {"weights_bytes", weights},
+        {"weights_by_scheme", nlohmann::ordered_json(bytes_by_scheme(run_->state))},
         {"trained_bytes", trained},
         {"optimizer_bytes", 2 * trained},
         {"arena_bytes", arena},

@@ -9,7 +9,9 @@
 namespace graft {
 namespace {
 
-constexpr std::string_view kSections[] = {"data", "lora", "training", "compute"};
+constexpr std::string_view kSections[] = {"data", "quantization", "lora", "training", "compute"};
+// The section that may also be given as one word, which is this key of it.
+constexpr std::string_view kShortSection = "quantization", kShortKey = "quantization.scheme";
 
 bool is_section(std::string_view name) {
   for (const std::string_view section : kSections) {
@@ -34,6 +36,10 @@ Settings flatten(const YamlNode& root) {
       continue;
     }
     if (node.is_null()) continue;  // an empty section
+    if (name == kShortSection && node.kind == YamlNode::Kind::kScalar) {
+      settings[std::string(kShortKey)] = node;
+      continue;
+    }
     if (node.kind != YamlNode::Kind::kMap) {
       throw Error(
           fmt::format("{} is a section: expected keys below it, not {}", name, node.describe()),
@@ -50,7 +56,8 @@ void apply_override(const std::string& text, Settings& settings) {
     throw Error(fmt::format("\"{}\" is no override", text), "command line",
                 "write key=value, as in training.max_steps=100");
   }
-  const std::string key = text.substr(0, equals);
+  std::string key = text.substr(0, equals);
+  if (key == kShortSection) key = kShortKey;
   if (is_section(key)) {
     throw Error(fmt::format("{} is a section", key), "command line",
                 fmt::format("set one of its keys, as in {}.KEY=VALUE", key));
@@ -123,6 +130,16 @@ void check_together(const Recipe& recipe) {
       }
     }
   }
+  const QuantizationOptions& quantization = recipe.quantization;
+  if (quantization.enabled() && training.method == TrainingMethod::kFull) {
+    refuse("quantization.scheme", "training.method is full, which trains the base's own weights",
+           "train an adapter (method: lora), or leave quantization out");
+  }
+  for (const auto& [name, place] : recipe.origins) {
+    if (name.starts_with("quantization.") && name != kShortKey && !quantization.enabled()) {
+      refuse(name, "nothing is quantised", "set quantization.scheme, as in quantization: nf4");
+    }
+  }
   if (training.eval_steps > 0 && recipe.data.eval.empty()) {
     refuse("training.eval_steps", "there is nothing to evaluate on", "set data.eval");
   }
@@ -152,6 +169,9 @@ bool applies(const Recipe& recipe, std::string_view name) {
   const bool full = recipe.training.method == TrainingMethod::kFull;
   if (name.starts_with("lora.")) return !full;
   if (name == "training.trainable") return full;
+  if (name.starts_with("quantization.") && name != kShortKey) {
+    return recipe.quantization.enabled();
+  }
   return true;
 }
 

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "adapters/quantization.h"
 #include "data/options.h"
 #include "formats/peft.h"
 #include "ir/autodiff.h"
@@ -84,6 +85,7 @@ struct Recipe {
   std::string model;
   std::string output_dir;
   DataOptions data;
+  QuantizationOptions quantization;
   AdapterConfig lora;
   std::string init_adapter;  // lora.init_adapter: a folder; empty: PEFT's default start
   TrainingOptions training;

@@ -88,6 +88,31 @@ std::vector<RecipeKey> data_rows() {
   };
 }
 
+std::vector<RecipeKey> quantization_rows() {
+  using Scheme = QuantizationScheme;
+  using Layout = QuantizationLayout;
+  const Rule<ModuleSelection> selection{"list of names, regular expression, or all-linear"};
+  return {
+      choice("quantization.scheme", GRAFT_PLACE(quantization.scheme),
+             std::vector<Scheme>{Scheme::kNone, Scheme::kNf4, Scheme::kInt8, Scheme::kInt4,
+                                 Scheme::kFp8},
+             quantization_scheme_name,
+             "how the frozen base is held; quantization: nf4 says the same in short"),
+      row("quantization.block_size", GRAFT_PLACE(quantization.block_size), whole(0, 4096),
+          "weights that share a scale; 0: 64 for nf4, 32 for int4, a row for int8 and fp8"),
+      row("quantization.double_quant", GRAFT_PLACE(quantization.double_quant),
+          Rule<bool>{"true or false"}, "nf4: quantise the scales too"),
+      choice("quantization.layout", GRAFT_PLACE(quantization.layout),
+             std::vector<Layout>{Layout::kAuto, Layout::kBitsAndBytes, Layout::kQwix},
+             quantization_layout_name,
+             "blocks along the flattened matrix, or tiles that must divide the contracted axis"),
+      row("quantization.modules", GRAFT_PLACE(quantization.modules), selection,
+          "the linear layers to quantise; null: all that can carry an adapter"),
+      row("quantization.keep", GRAFT_PLACE(quantization.keep), selection,
+          "of those, the ones that stay as they are"),
+  };
+}
+
 std::vector<RecipeKey> lora_rows() {
   const Rule<int64_t> rank = whole(1, 65536);
   std::vector<RecipeKey> rows = {
@@ -234,7 +259,7 @@ std::vector<RecipeKey> compute_rows() {
 
 std::vector<RecipeKey> all_rows() {
   std::vector<RecipeKey> rows = top_rows();
-  for (auto* section : {data_rows, lora_rows, training_rows, compute_rows}) {
+  for (auto* section : {data_rows, quantization_rows, lora_rows, training_rows, compute_rows}) {
     for (RecipeKey& key : section()) rows.push_back(std::move(key));
   }
   for (RecipeKey& key : rows) {

@@ -25,9 +25,11 @@ std::unique_ptr<Graph> build_logits(const ModelState& state, DType dtype, int64_
   ForwardOptions options;
   options.dtype = dtype;
   options.lora = &state.adapter.sites;
+  options.packed = &state.packed;
   const auto lookup = [&](const std::string& name) { return variables.at(name); };
   const ForwardResult result = forward(*graph, state.config, tokens, lookup, options);
-  graph->output("logits", logits(state.config, result.hidden, lookup(head_name(state.config))));
+  graph->output("logits", logits(state.config, result.hidden,
+                                 find_weight(lookup, &state.packed, head_name(state.config))));
   verify(*graph);
   return eliminate_dead_code(*merge_common_subexpressions(*graph));
 }

@@ -151,6 +151,7 @@ class StepBuilder {
     ForwardOptions options;
     options.dtype = options_.dtype;
     options.lora = &options_.lora;
+    options.packed = &options_.packed;
     options.trained = &trained_;
     if (dropout != nullptr) options.dropout = *dropout;
     options.statistics = options_.statistics && forward_result != nullptr;
@@ -160,7 +161,8 @@ class StepBuilder {
     const Value rows = reshape(result.hidden, {-1, options_.config->hidden_size});
     const Value selected = with_logical_axes(gather(rows, batch.target_positions),
                                              {"activation_batch", "activation_embed"});
-    const Value head = convert(lookup(head_name(*options_.config)), options_.dtype);
+    Weight head = find_weight(lookup, &options_.packed, head_name(*options_.config));
+    if (!head.layout) head.value = convert(head.value, options_.dtype);
     return cross_entropy(selected, head, batch.targets, batch.weights,
                          options_.config->final_softcap);
   }

@@ -56,6 +56,7 @@ struct StepOptions {
   DType dtype = DType::kF32;  // of activations
   LoraSites lora;
   std::vector<VariableSpec> parameters;  // of the base, with the dtype that they are held in
+  PackedLayouts packed;                  // of those held packed
   std::vector<VariableSpec> adapters;
   std::vector<std::string> trained;   // names, sorted
   std::vector<std::string> no_decay;  // of the trained: exempt from weight decay

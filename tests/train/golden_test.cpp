@@ -72,6 +72,7 @@ StepOptions options_of(const ModelState& state) {
   options.config = &state.config;
   options.lora = state.adapter.sites;
   options.parameters = state.parameters;
+  options.packed = state.packed;
   options.adapters = state.adapter.variables;
   return options;
 }

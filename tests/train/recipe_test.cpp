@@ -181,6 +181,21 @@ TEST(Recipe, KeysAreCheckedTogether) {
   EXPECT_THAT(refusal("training: {eval_steps: 5}"), HasSubstr("data.eval"));
 }
 
+TEST(Recipe, QuantizationIsAWordOrASection) {
+  EXPECT_EQ(parse(kSmall).quantization.scheme, QuantizationScheme::kNone);
+  EXPECT_EQ(parse(std::string(kSmall) + "quantization: nf4\n").quantization.scheme,
+            QuantizationScheme::kNf4);
+  const Recipe recipe =
+      parse(std::string(kSmall) + "quantization: {scheme: int4, block_size: 64}\n",
+            {"quantization=nf4", "quantization.keep=[down_proj]"});
+  EXPECT_EQ(recipe.quantization.scheme, QuantizationScheme::kNf4);
+  EXPECT_EQ(recipe.quantization.block_size, 64);
+  EXPECT_THAT(recipe.quantization.keep.suffixes, ElementsAre("down_proj"));
+  EXPECT_THAT(refusal("quantization: q5\n"), HasSubstr("one of none, nf4, int8, int4, fp8"));
+  EXPECT_THAT(refusal("quantization: {block_size: 32}\n"), HasSubstr("nothing is quantised"));
+  EXPECT_THAT(refusal("quantization: nf4\ntraining: {method: full}\n"), HasSubstr("full"));
+}
+
 TEST(Recipe, YamlIsReadStrictly) {
   EXPECT_THAT(refusal("model: a\nmodel: b\n"),
               AllOf(HasSubstr("recipe.yaml:2"), HasSubstr("given twice")));
@@ -217,6 +232,7 @@ TEST(Recipe, ResolvedRecipeReadsBackTheSame) {
                  alpha_pattern: {"null": 0.1}, layers_to_transform: [0], init_adapter: ~/x,
                  exclude_modules: [a, "b c", "true"]},
           training: {learning_rate: 0.1, eval_steps: 1, warmup_ratio: 0.03, adam_epsilon: 1e-12},
+          quantization: {scheme: nf4, double_quant: true, keep: [down_proj], modules: ".*"},
           scan_layers: false})",
       std::string(kSmall) +
           "training: {method: full, trainable: ['.*norm.*', \"a\\\\.b\"], decay_all: true}\n"};

@@ -175,6 +175,7 @@ TEST(RealSmolLM2, TheWholeStepIsMadeOfDocumentedPrimitives) {
   options.dtype = DType::kBF16;
   options.lora = state.adapter.sites;
   options.parameters = state.parameters;
+  options.packed = state.packed;
   options.adapters = state.adapter.variables;
   for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
   std::sort(options.trained.begin(), options.trained.end());

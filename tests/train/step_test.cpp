@@ -55,6 +55,7 @@ class StepTest : public ::testing::Test {
     options.config = &state.config;
     options.lora = state.adapter.sites;
     options.parameters = state.parameters;
+    options.packed = state.packed;
     options.adapters = state.adapter.variables;
     for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
     std::sort(options.trained.begin(), options.trained.end());

@@ -99,7 +99,7 @@ class LevelTable {
   HWY_INLINE void write(ByteVector codes, float scale, float* to) const {
     const float* levels = levels_;
     each_vector(codes, [=](auto d, auto code, size_t i) HWY_ATTR {
-      constexpr size_t kLanes = hn::MaxLanes(d);
+      constexpr size_t kLanes = hn::MaxLanes(decltype(d)());
       const hn::Rebind<int32_t, decltype(d)> wide;
       if constexpr (kLanes >= 16) {
         const auto level = hn::TableLookupLanes(hn::LoadU(d, levels), hn::IndicesFromVec(d, code));
