@@ -169,7 +169,7 @@ AdapterPlan plan_adapters(const AdapterConfig& config, const std::vector<LinearM
 std::vector<std::string> select_modules(const ModuleSelection& selection,
                                         const std::vector<LinearModule>& modules,
                                         const std::string& key) {
-  const Matcher matcher(selection, key);
+  Matcher matcher(selection, key);
   std::vector<std::string> names;
   std::set<std::string> used;
   for (const LinearModule& module : modules) {

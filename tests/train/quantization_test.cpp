@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cpu/executable.h"
 #include "formats/packed_blocks.h"
 #include "models/layout.h"
 #include "support/golden.h"
