@@ -28,6 +28,7 @@ TargetStep make_step(const std::string& name, const Recipe& recipe) {
   TargetStep step;
   const bool here = name == "cpu";
   if (!here) step.target = pjrt::parse_target(name);
+  if (step.target.plugin == "cpu") step.target.devices = recipe.compute.virtual_devices;
   step.planned = plan_step(recipe, {.devices = step.target.devices,
                                     .accelerator = !here && step.target.plugin != "cpu"});
   step.target.devices = step.planned->mesh.devices();

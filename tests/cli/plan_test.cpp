@@ -39,7 +39,8 @@ class PlanCommand : public ::testing::Test {
   }
   // The verdict of a target's compiler.
   void check_target(const std::string& target, int64_t devices) const {
-    const json report = plan_json({"--target", target, "mesh={fsdp: -1, tensor: 2}"});
+    const json report =
+        plan_json({"--target", target, "mesh={fsdp: -1, tensor: 2}", "compute.virtual_devices=4"});
     ASSERT_FALSE(report["fits"].is_null()) << report["compiler"].dump();
     EXPECT_TRUE(report["fits"].get<bool>());
     EXPECT_EQ(report["devices"], devices);
@@ -92,7 +93,7 @@ TEST_F(PlanCommand, RefusesWithExitCodes) {
 
 TEST_F(PlanCommand, VirtualDevicesOfThisMachine) {
   GRAFT_PLUGIN_OR_SKIP("cpu");
-  check_target("pjrt:cpu", 2);
+  check_target("pjrt:cpu", 4);
 }
 
 TEST_F(PlanCommand, SavesAndRefusesAnotherProgram) {

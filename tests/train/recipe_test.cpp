@@ -164,7 +164,8 @@ TEST(Recipe, ValuesAreChecked) {
   EXPECT_THAT(one("training", "seed: 99999999999999999999"), HasSubstr("whole number"));
   EXPECT_THAT(one("data", "template_date: 2026-02-30"), HasSubstr("YYYY-MM-DD"));
   EXPECT_THAT(one("data", "template_variables: [1]"), HasSubstr("expected a mapping"));
-  EXPECT_THAT(one("compute", "executor: pjrt"), HasSubstr("expected native, pjrt:cpu, pjrt:cuda"));
+  EXPECT_THAT(one("compute", "executor: pjrt"),
+              HasSubstr("executor's name: native, pjrt:cpu, pjrt:cuda"));
   EXPECT_THAT(refusal("data: rows.jsonl\n"), HasSubstr("data is a section"));
   EXPECT_THAT(refusal("- 1\n"), HasSubstr("a recipe is a mapping"));
   EXPECT_THAT(refusal("", {"lora={r: 1}"}), HasSubstr("lora is a section"));
