@@ -169,10 +169,11 @@ size_t nodes_of(const Graph& graph) {
   return count;
 }
 
-TEST(Lower, SizeDoesNotGrowWithLayers) {
+// But for the sum of squares of each variable, five small nodes a layer.
+TEST(Lower, SizeHardlyGrowsWithLayers) {
   for (const int64_t micro : {1, 3}) {
     const Lowered small = lower(*make_step(10, micro)), large = lower(*make_step(80, micro));
-    EXPECT_EQ(nodes_of(*small.graph), nodes_of(*large.graph));
+    EXPECT_LE(nodes_of(*large.graph), nodes_of(*small.graph) + 70 * 5);
     // w, m and v are one input each, and one output in its place.
     EXPECT_EQ(large.inputs.size(), 4U);
     EXPECT_EQ(large.outputs.size(), 5U);
