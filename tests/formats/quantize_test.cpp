@@ -126,18 +126,17 @@ TEST(Quantize, TilesEqualQwix) {
           const uint8_t* at = block_at(layout, packed, o * (columns / block) + i / block);
           const float expected_scale = scale.data<float>()[i / block * layout.rows + o];
           ASSERT_EQ(float_at(at), expected_scale) << prefix;
-          int actual_code = at[4 + i % block];
-          int expected_code;
-          if (code.dtype() == DType::kS8) {
-            expected_code = code.data<int8_t>()[i * layout.rows + o];
-            actual_code = static_cast<int8_t>(actual_code);
-          } else {
-            expected_code = code.data<uint8_t>()[i * layout.rows + o];
-          }
+          const bool is_signed = code.dtype() == DType::kS8;
+          const int expected_code = is_signed ? code.data<int8_t>()[i * layout.rows + o]
+                                              : code.data<uint8_t>()[i * layout.rows + o];
+          int actual_code;
           if (c.kind == PackedKind::kNf4 || c.kind == PackedKind::kInt4) {
             const int pair = at[4 + i % block / 2];
             actual_code = i % 2 == 0 ? pair >> 4 : pair & 15;
             if (c.kind == PackedKind::kInt4) actual_code -= 8;
+          } else {
+            const uint8_t byte = at[4 + i % block];
+            actual_code = is_signed ? static_cast<int8_t>(byte) : byte;
           }
           if (actual_code == expected_code) {
             ASSERT_EQ(actual.data<float>()[o * columns + i],
