@@ -18,6 +18,8 @@
 #include "models/layout.h"
 #include "train/model_folder.h"
 #include "train/runner.h"
+#include "train/start.h"
+#include "train/trained.h"
 
 namespace graft::bench {
 namespace {
@@ -42,20 +44,8 @@ class Variant {
     config.lora_alpha = 2 * kRank;
     config.target_modules.expression = "all-linear";
     attach_adapter(state_, config, 0);
-    StepOptions step;
-    step.config = &state_.config;
-    step.lora = state_.adapter.sites;
-    step.parameters = state_.parameters;
-    step.packed = state_.packed;
-    step.adapters = state_.adapter.variables;
-    for (const VariableSpec& v : state_.adapter.variables) {
-      step.trained.push_back(v.name);
-      const Shape& shape = state_.tensors.at(v.name).shape();
-      for (const std::string& moment : {moment1_name(v.name), moment2_name(v.name)}) {
-        state_.tensors[moment] = Tensor::zeros(DType::kF32, shape);
-      }
-    }
-    std::sort(step.trained.begin(), step.trained.end());
+    const StepOptions step = adapter_step_options(state_);
+    begin_optimizer(state_, step.trained, std::nullopt);
     runner_.emplace(step, state_.tensors, threads);
   }
 

@@ -22,6 +22,8 @@
 #include "cpu/kernel.h"
 #include "train/process.h"
 #include "train/runner.h"
+#include "train/start.h"
+#include "train/trained.h"
 
 namespace graft::bench {
 namespace {
@@ -63,21 +65,11 @@ class TrainBench {
     config.lora_alpha = 2 * kRank;
     config.target_modules.expression = "all-linear";
     attach_adapter(state_, config, 0);
-    StepOptions step;
-    step.config = &state_.config;
-    step.lora = state_.adapter.sites;
-    step.parameters = state_.parameters;
-    step.packed = state_.packed;
-    step.adapters = state_.adapter.variables;
-    for (const VariableSpec& v : state_.adapter.variables) {
-      step.trained.push_back(v.name);
-      const Tensor& value = state_.tensors.at(v.name);
-      memory_.trained += 3 * static_cast<double>(value.size_bytes());
-      for (const std::string& moment : {moment1_name(v.name), moment2_name(v.name)}) {
-        state_.tensors[moment] = Tensor::zeros(DType::kF32, value.shape());
-      }
+    const StepOptions step = adapter_step_options(state_);
+    begin_optimizer(state_, step.trained, std::nullopt);
+    for (const std::string& name : step.trained) {  // with both moments
+      memory_.trained += 3 * static_cast<double>(state_.tensors.at(name).size_bytes());
     }
-    std::sort(step.trained.begin(), step.trained.end());
     for (const VariableSpec& v : state_.parameters) {
       memory_.weights += static_cast<double>(state_.tensors.at(v.name).size_bytes());
     }

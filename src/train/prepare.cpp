@@ -284,10 +284,7 @@ class Preparation {
 
   StepOptions options_of_step() const {
     StepOptions options = step_options(run_->recipe, run_->state.config, run_->compute.dtype);
-    options.lora = run_->state.adapter.sites;
-    options.parameters = run_->state.parameters;
-    options.packed = run_->state.packed;
-    options.adapters = run_->state.adapter.variables;
+    set_variables(options, run_->state);
     options.trained = run_->trained;
     options.no_decay = run_->no_decay;
     return options;

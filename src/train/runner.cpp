@@ -5,6 +5,7 @@
 
 #include "cpu/native_executor.h"
 #include "train/flops.h"
+#include "train/trained.h"
 
 namespace graft {
 
@@ -16,42 +17,24 @@ BatchShape shape_of(const Batch& batch) {
 StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors,
                        std::unique_ptr<Executor> executor)
     : options_(std::move(options)), tensors_(tensors), executor_(std::move(executor)) {
-  upload();
+  for (const VariableSpec& v : state_variables(options_)) {
+    // What only evaluates has no moments.
+    if (v.kind == VariableKind::kOptimizer && !tensors_.contains(v.name)) continue;
+    executor_->set_variable(v, tensors_.at(v.name));
+  }
 }
 
 StepRunner::StepRunner(StepOptions options, std::map<std::string, Tensor>& tensors, int threads)
     : StepRunner(std::move(options), tensors, cpu::make_native_executor(threads)) {}
 
-std::vector<VariableSpec> StepRunner::trained_state() const {
-  std::vector<VariableSpec> state;
-  for (const auto* list : {&options_.parameters, &options_.adapters}) {
-    for (const VariableSpec& v : *list) {
-      if (!std::binary_search(options_.trained.begin(), options_.trained.end(), v.name)) continue;
-      state.push_back(v);
-      // Moments lie as their variable does.
-      for (const std::string& name : {moment1_name(v.name), moment2_name(v.name)}) {
-        if (!tensors_.contains(name)) continue;
-        VariableSpec moment = v;
-        moment.name = name;
-        moment.kind = VariableKind::kOptimizer;
-        moment.dtype = DType::kF32;
-        state.push_back(std::move(moment));
-      }
-    }
-  }
-  return state;
-}
-
-void StepRunner::upload() {
-  for (const auto* list : {&options_.parameters, &options_.adapters}) {
-    for (const VariableSpec& v : *list) executor_->set_variable(v, tensors_.at(v.name));
-  }
-  for (const VariableSpec& v : trained_state()) executor_->set_variable(v, tensors_.at(v.name));
-}
-
 void StepRunner::fetch() {
-  for (const VariableSpec& v : trained_state()) {
-    tensors_.at(v.name) = executor_->variable(v.name);
+  const std::vector<std::string>& trained = options_.trained;
+  for (const VariableSpec& v : state_variables(options_)) {
+    const bool changes = v.kind == VariableKind::kOptimizer ||
+                         std::binary_search(trained.begin(), trained.end(), v.name);
+    if (changes && executor_->has_variable(v.name)) {
+      tensors_.at(v.name) = executor_->variable(v.name);
+    }
   }
 }
 

@@ -55,8 +55,6 @@ class StepRunner {
 
   // Brings the trained variables and their moments into `tensors`: for files and reports.
   void fetch();
-  // Takes the values of `tensors` again, which somebody has changed: after a restore.
-  void upload();
 
   // Compile for a shape now, not when it is first met.
   const MemoryPlan& prepare_train(const BatchShape& shape, bool statistics = false);
@@ -90,8 +88,6 @@ class StepRunner {
   enum class Kind : uint8_t { kTrain, kTrainWithStatistics, kEvaluate };
   Compiled& compiled(Kind kind, const BatchShape& shape);
   static void bind_batch(Program& program, const Batch& batch, double weight);
-  // Trained variables and moments, in the order of the options.
-  std::vector<VariableSpec> trained_state() const;
 
   StepOptions options_;
   std::map<std::string, Tensor>& tensors_;

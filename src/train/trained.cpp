@@ -42,6 +42,22 @@ StepOptions step_options(const Recipe& recipe, const ModelConfig& config, DType 
   return options;
 }
 
+void set_variables(StepOptions& options, const ModelState& state) {
+  options.lora = state.adapter.sites;
+  options.parameters = state.parameters;
+  options.packed = state.packed;
+  options.adapters = state.adapter.variables;
+}
+
+StepOptions adapter_step_options(const ModelState& state) {
+  StepOptions options;
+  options.config = &state.config;
+  set_variables(options, state);
+  for (const VariableSpec& v : options.adapters) options.trained.push_back(v.name);
+  std::sort(options.trained.begin(), options.trained.end());
+  return options;
+}
+
 std::vector<VariableSpec> state_variables(const StepOptions& options) {
   std::vector<VariableSpec> variables = options.parameters;
   variables.insert(variables.end(), options.adapters.begin(), options.adapters.end());

@@ -7,6 +7,7 @@
 
 #include "adapters/targets.h"
 #include "train/recipe.h"
+#include "train/state.h"
 #include "train/step.h"
 
 namespace graft {
@@ -24,6 +25,12 @@ TrainedParameters choose_trained_parameters(const TrainingOptions& training,
 // Everything but the variables (parameters, adapters, trained, no_decay). Keeps a pointer to
 // `config`.
 StepOptions step_options(const Recipe& recipe, const ModelConfig& config, DType dtype);
+
+// Fills in what a loaded model gives: its parameters as they are held, and its adapter.
+void set_variables(StepOptions& options, const ModelState& state);
+// The options of a step that trains the adapter of a loaded model, all others at their defaults.
+// Keeps a pointer to the state's configuration.
+StepOptions adapter_step_options(const ModelState& state);
 
 // The variables that a step keeps between runs: parameters, adapters, and the moments of what is
 // trained, each with its logical axes (a moment's are its variable's).

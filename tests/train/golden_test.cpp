@@ -14,17 +14,23 @@
 #include "pjrt/wheels.h"
 #include "support/golden.h"
 #include "support/shared.h"
+#include "support/step_graph.h"
 #include "support/temporary.h"
 #include "train/merged_weights.h"
 #include "train/model_folder.h"
 #include "train/runner.h"
 #include "train/scorer.h"
+#include "train/start.h"
+#include "train/trained.h"
 
 namespace graft {
 namespace {
 
 using testing::expect_close;
 using testing::first_value;
+using testing::graph_inputs;
+using testing::Outputs;
+using testing::run_on;
 namespace fs = std::filesystem;
 
 constexpr double kTolerance = 1e-4;
@@ -67,16 +73,6 @@ class GoldenModel {
   testing::TemporaryFolder folder_;
 };
 
-StepOptions options_of(const ModelState& state) {
-  StepOptions options;
-  options.config = &state.config;
-  options.lora = state.adapter.sites;
-  options.parameters = state.parameters;
-  options.packed = state.packed;
-  options.adapters = state.adapter.variables;
-  return options;
-}
-
 std::vector<std::string> sorted_names(const std::vector<VariableSpec>& specs) {
   std::vector<std::string> names;
   for (const VariableSpec& v : specs) names.push_back(v.name);
@@ -86,52 +82,6 @@ std::vector<std::string> sorted_names(const std::vector<VariableSpec>& specs) {
 
 std::string file_key(const std::string& variable) {
   return "base_model.model." + variable + ".weight";
-}
-
-// Inputs of a graph of build_gradients, in order.
-std::vector<Tensor> graph_inputs(const Graph& graph, const std::map<std::string, Tensor>& tensors,
-                                 const Batch& batch) {
-  Tensor weights = Tensor::zeros(DType::kF32, batch.targets.shape());
-  for (int64_t i = 0; i < weights.elements(); ++i) {
-    if (batch.targets.data<int32_t>()[i] >= 0) {
-      weights.data<float>()[i] = 1.0F / static_cast<float>(batch.trained_tokens);
-    }
-  }
-  const std::map<std::string, Tensor> data{{step_input::kInputIds, batch.input_ids},
-                                           {step_input::kSegments, batch.segment_ids},
-                                           {step_input::kPositions, batch.positions},
-                                           {step_input::kTargetPositions, batch.target_positions},
-                                           {step_input::kTargets, batch.targets},
-                                           {step_input::kWeights, weights}};
-  std::vector<Tensor> inputs;
-  for (const Input& input : graph.inputs()) {
-    const auto found = data.find(input.name);
-    inputs.push_back(found != data.end() ? found->second : tensors.at(input.name));
-  }
-  return inputs;
-}
-
-using Outputs = std::map<std::string, Tensor>;
-
-Outputs run_on(const Compute& compute, const Graph& graph, const std::vector<Tensor>& inputs) {
-  const std::unique_ptr<Executor> executor = make_executor(compute);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Input& input = graph.inputs()[i];
-    if (input.kind == VariableKind::kData) continue;
-    executor->set_variable({input.name, input.kind, inputs[i].dtype(), inputs[i].shape(),
-                            std::vector<std::string>(inputs[i].shape().size())},
-                           inputs[i]);
-  }
-  const std::unique_ptr<Program> program = executor->compile(graph);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (graph.inputs()[i].kind == VariableKind::kData) {
-      program->bind(graph.inputs()[i].name, inputs[i]);
-    }
-  }
-  program->run();
-  Outputs outputs;
-  for (const Output& output : graph.outputs()) outputs[output.name] = program->output(output.name);
-  return outputs;
 }
 
 Outputs run_native(const Graph& graph, const std::vector<Tensor>& inputs) {
@@ -148,7 +98,7 @@ Outputs run_interpreter(const Graph& graph, const std::vector<Tensor>& inputs) {
 Outputs gradients_of(const ModelState& state, const std::vector<std::string>& trained,
                      const Batch& batch,
                      const std::function<Outputs(const Graph&, const std::vector<Tensor>&)>& run) {
-  StepOptions options = options_of(state);
+  StepOptions options = adapter_step_options(state);
   options.trained = trained;
   const auto graph = build_gradients(options, shape_of(batch));
   return run(*graph, graph_inputs(*graph, state.tensors, batch));
@@ -231,14 +181,13 @@ TEST_P(GoldenTest, AdapterLogitsLossAndGradients) {
 void expect_curve(ModelState state, const SafetensorsFile& batch_file,
                   const SafetensorsFile& reference, const std::vector<double>& rates, bool full,
                   const Compute& compute = kCompute) {
-  StepOptions options = options_of(state);
+  StepOptions options = adapter_step_options(state);
   options.trained = sorted_names(full ? state.parameters : state.adapter.variables);
   options.adamw.weight_decay = 0.01;
   for (const std::string& name : options.trained) {
     state.tensors[name] = state.tensors.at(name).clone();
-    state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, state.tensors.at(name).shape());
-    state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, state.tensors.at(name).shape());
   }
+  begin_optimizer(state, options.trained, std::nullopt);
   StepRunner runner(options, state.tensors, make_executor(compute));
   const Batch batch = testing::golden_batch(testing::golden_examples(batch_file));
   const Tensor losses = reference.tensor("losses"), norms = reference.tensor("grad_norms");

@@ -12,6 +12,7 @@
 #include "train/flops.h"
 #include "train/flops_formula.h"
 #include "train/runner.h"
+#include "train/start.h"
 #include "train/state.h"
 #include "train/trained.h"
 
@@ -98,11 +99,7 @@ TEST_F(TinyPlan, NativeMemoryIsTheRuns) {
   config.r = 4;
   config.target_modules.expression = "all-linear";
   attach_adapter(state, config, 1);
-  for (const std::string& name : planned->options.trained) {
-    const Shape shape = state.tensors.at(name).shape();
-    state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, shape);
-    state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, shape);
-  }
+  begin_optimizer(state, planned->options.trained, std::nullopt);
   StepRunner runner(planned->options, state.tensors, planned->compute.threads);
   runner.prepare_train(planned->shape);
   EXPECT_EQ(memory.activations + memory.workspace, static_cast<int64_t>(runner.arena_bytes()));

@@ -5,18 +5,20 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "cpu/executable.h"
 #include "formats/packed_blocks.h"
 #include "models/layout.h"
 #include "support/golden.h"
 #include "support/models.h"
 #include "support/shared.h"
+#include "support/step_graph.h"
 #include "support/temporary.h"
 #include "train/merged_weights.h"
 #include "train/model_folder.h"
 #include "train/quantized_folder.h"
 #include "train/runner.h"
 #include "train/scorer.h"
+#include "train/start.h"
+#include "train/trained.h"
 
 namespace graft {
 namespace {
@@ -40,43 +42,9 @@ ModelState dequantized(const ModelState& state) {
   return copy;
 }
 
-StepOptions options_of(const ModelState& state) {
-  StepOptions options;
-  options.config = &state.config;
-  options.lora = state.adapter.sites;
-  options.parameters = state.parameters;
-  options.packed = state.packed;
-  options.adapters = state.adapter.variables;
-  for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
-  std::sort(options.trained.begin(), options.trained.end());
-  return options;
-}
-
-std::map<std::string, Tensor> gradients_of(const ModelState& state, const Batch& batch) {
-  const auto graph = build_gradients(options_of(state), shape_of(batch));
-  cpu::Executable executable = cpu::compile(*graph, {.threads = 2});
-  Tensor weights = Tensor::zeros(DType::kF32, batch.targets.shape());
-  for (int64_t i = 0; i < weights.elements(); ++i) {
-    if (batch.targets.data<int32_t>()[i] >= 0) {
-      weights.data<float>()[i] = 1.0F / static_cast<float>(batch.trained_tokens);
-    }
-  }
-  const std::map<std::string, Tensor> data{{step_input::kInputIds, batch.input_ids},
-                                           {step_input::kSegments, batch.segment_ids},
-                                           {step_input::kPositions, batch.positions},
-                                           {step_input::kTargetPositions, batch.target_positions},
-                                           {step_input::kTargets, batch.targets},
-                                           {step_input::kWeights, weights}};
-  for (const Input& input : graph->inputs()) {
-    const auto found = data.find(input.name);
-    executable.bind(input.name, found != data.end() ? found->second : state.tensors.at(input.name));
-  }
-  cpu::Arena arena;
-  executable.run(arena);
-  std::map<std::string, Tensor> outputs;
-  for (const Output& output : graph->outputs())
-    outputs[output.name] = executable.output(output.name);
-  return outputs;
+testing::Outputs gradients_of(const ModelState& state, const Batch& batch) {
+  const auto graph = build_gradients(adapter_step_options(state), shape_of(batch));
+  return testing::run_on(kCompute, *graph, testing::graph_inputs(*graph, state.tensors, batch));
 }
 
 void expect_equal_gradients(const ModelState& state, const Batch& batch, double tolerance,
@@ -172,13 +140,11 @@ TEST(QuantizedBase, TrainingLeavesThePackedBaseAsItWas) {
     ModelState state = GoldenLlama::load(quantization);
     std::map<std::string, Tensor> before;
     for (const auto& [name, layout] : state.packed) before[name] = state.tensors.at(name).clone();
-    StepOptions options = options_of(state);
+    const StepOptions options = adapter_step_options(state);
     for (const std::string& name : options.trained) {
       state.tensors[name] = state.tensors.at(name).clone();
-      const Shape& shape = state.tensors.at(name).shape();
-      state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, shape);
-      state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, shape);
     }
+    begin_optimizer(state, options.trained, std::nullopt);
     StepRunner runner(options, state.tensors, 2);
     double first = 0, last = 0;
     for (int64_t step = 1; step <= 4; ++step) {

@@ -21,6 +21,7 @@
 #include "train/recipe.h"
 #include "train/scorer.h"
 #include "train/step.h"
+#include "train/trained.h"
 #include "train/trainer.h"
 
 namespace graft {
@@ -170,15 +171,8 @@ TEST(RealSmolLM2, TheWholeStepIsMadeOfDocumentedPrimitives) {
   config.lora_dropout = 0.1;
   config.target_modules.expression = "all-linear";
   attach_adapter(state, config, 1);
-  StepOptions options;
-  options.config = &state.config;
+  StepOptions options = adapter_step_options(state);
   options.dtype = DType::kBF16;
-  options.lora = state.adapter.sites;
-  options.parameters = state.parameters;
-  options.packed = state.packed;
-  options.adapters = state.adapter.variables;
-  for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
-  std::sort(options.trained.begin(), options.trained.end());
   options.statistics = true;
   const auto step = decompose(*build_train_step(options, {2, 4, 256, 1024}));
   const auto documented = primitives();

@@ -15,7 +15,9 @@
 #include "support/temporary.h"
 #include "support/tiny_model.h"
 #include "train/runner.h"
+#include "train/start.h"
 #include "train/state.h"
+#include "train/trained.h"
 
 namespace graft {
 namespace {
@@ -51,18 +53,8 @@ class StepTest : public ::testing::Test {
   }
 
   static StepOptions options_of(ModelState& state, const Variant& variant) {
-    StepOptions options;
-    options.config = &state.config;
-    options.lora = state.adapter.sites;
-    options.parameters = state.parameters;
-    options.packed = state.packed;
-    options.adapters = state.adapter.variables;
-    for (const VariableSpec& v : state.adapter.variables) options.trained.push_back(v.name);
-    std::sort(options.trained.begin(), options.trained.end());
-    for (const std::string& name : options.trained) {
-      state.tensors[moment1_name(name)] = Tensor::zeros(DType::kF32, state.tensors[name].shape());
-      state.tensors[moment2_name(name)] = Tensor::zeros(DType::kF32, state.tensors[name].shape());
-    }
+    StepOptions options = adapter_step_options(state);
+    begin_optimizer(state, options.trained, std::nullopt);
     options.remat = variant.remat;
     options.scan_layers = variant.scan_layers;
     return options;
