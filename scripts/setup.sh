@@ -2,10 +2,11 @@
 # Installs what graft needs on Debian 12 and fetches the model of the quickstart. Does nothing where all
 # is there already.
 #
-#   scripts/setup.sh [build] [fuzz] [model] [peers]     (default: build)
+#   scripts/setup.sh [build] [tests] [fuzz] [model] [peers]     (default: build)
 #
-# build: compilers and libraries   fuzz: clang's fuzzing run time
+# build: compilers and libraries   tests: Python's venv, in which a test reads GGUF files by ggml's own package
 # model: SmolLM2-135M-Instruct     peers: a Python environment with PyTorch, PEFT and llama.cpp
+# fuzz: clang's fuzzing run time
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Debian 12's versions. Where the archive has moved on to a later one of the same release (a security
@@ -117,6 +118,8 @@ PYTHON
   rm -rf "$work"
 }
 
+setup_tests() { install_packages "${python_packages[@]}" "${venv_packages[@]}"; }
+
 # Clang's run time for fuzzing is that of its sanitizers.
 setup_fuzz() { setup_build; }
 
@@ -143,7 +146,7 @@ PYTHON
 
 # llama-cpp-python comes as source: its parts that graft is not compared with are left out.
 setup_peers() {
-  install_packages "${python_packages[@]}" "${venv_packages[@]}"
+  setup_tests
   [ -x "$cache/peers/bin/python" ] && cmp --silent scripts/peers.txt "$cache/peers/.complete" && return 0
   say "making a Python environment with PyTorch, PEFT and llama.cpp in $cache/peers (6 GB; llama.cpp is compiled)"
   mkdir -p "$cache"
@@ -160,7 +163,7 @@ setup_peers() {
 [ $# -gt 0 ] || set -- build
 for part in "$@"; do
   case $part in
-    build | fuzz | model | peers) "setup_$part" ;;
-    *) fail "unknown part $part; parts: build, fuzz, model, peers" ;;
+    build | tests | fuzz | model | peers) "setup_$part" ;;
+    *) fail "unknown part $part; parts: build, tests, fuzz, model, peers" ;;
   esac
 done
