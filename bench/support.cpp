@@ -4,23 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/user_cache.h"
 
 namespace graft::bench {
 
 std::filesystem::path default_model() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder =
-      cache != nullptr && *cache != '\0'
-          ? std::filesystem::path(cache)
-          : std::filesystem::path(home != nullptr ? home : "/") / ".cache";
-  return folder / "graft/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  return user_cache_folder() / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf";
 }
 
 std::string processor_name() {

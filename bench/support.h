@@ -9,8 +9,7 @@
 
 namespace graft::bench {
 
-// SmolLM2-135M-Instruct as GGUF in the cache that the set-up fills ($XDG_CACHE_HOME, else
-// ~/.cache).
+// SmolLM2-135M-Instruct as GGUF in the cache that the set-up fills (base/user_cache.h).
 std::filesystem::path default_model();
 
 std::string processor_name();  // as /proc/cpuinfo has it; "unknown processor" where it has none

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/user_cache.h"
 #include "formats/sha256.h"
-#include "pjrt/wheels.h"
 
 namespace graft::pjrt {
 namespace {
@@ -28,7 +28,7 @@ std::optional<fs::path> cache_folder() {
     if (std::string_view(given) == "off") return std::nullopt;
     return fs::path(given);
   }
-  return cache_root() / "executables";
+  return user_cache_folder() / "executables";
 }
 
 // The processor's own list: code made for another one would end in SIGILL.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/user_cache.h"
 #include "pjrt/requirements.h"
 
 namespace graft::pjrt {
@@ -79,19 +80,11 @@ const PluginKind& plugin_kind(std::string_view name) {
   throw Error(fmt::format("there is no plugin \"{}\"", name), "", "plugins: cpu, cuda13, tpu");
 }
 
-fs::path cache_root() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    return fs::path(cache) / "graft";
-  }
-  const char* home = std::getenv("HOME");
-  return fs::path(home == nullptr || *home == '\0' ? "/tmp" : home) / ".cache" / "graft";
-}
-
 fs::path plugins_folder() {
   if (const char* folder = std::getenv("GRAFT_PLUGINS"); folder != nullptr && *folder != '\0') {
     return folder;
   }
-  return cache_root() / "plugins";
+  return user_cache_folder() / "plugins";
 }
 
 fs::path plugin_folder(const PluginKind& kind) { return plugins_folder() / kind.name; }

@@ -27,7 +27,6 @@ struct PluginKind {
 const std::vector<PluginKind>& plugin_kinds();
 const PluginKind& plugin_kind(std::string_view name);  // by name or alias; raises Error
 
-std::filesystem::path cache_root();  // $XDG_CACHE_HOME/graft, else ~/.cache/graft
 std::filesystem::path plugins_folder();
 std::filesystem::path plugin_folder(const PluginKind& kind);
 bool is_installed(const PluginKind& kind);

@@ -11,19 +11,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/user_cache.h"
+
 namespace graft::testing {
 
 inline std::filesystem::path model_path(const char* variable, const char* file) {
   if (const char* path = std::getenv(variable); path != nullptr && *path != '\0') return path;
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  std::filesystem::path folder;
-  if (cache != nullptr && *cache != '\0') {
-    folder = cache;
-  } else {
-    folder = std::filesystem::path(home != nullptr ? home : "/") / ".cache";
-  }
-  return folder / "graft" / "models" / file;
+  return user_cache_folder() / "models" / file;
 }
 
 }  // namespace graft::testing
