@@ -152,24 +152,15 @@ struct ScaleAndOffset {
   float scale, offset;
 };
 
-// Q4_K and Q5_K: eight groups of 32 values, with 6-bit scales and offsets packed in 12 bytes. The
-// first four groups lie in bytes 0-3 and 4-7; the others take their low bits from bytes 8-11 and
-// their two high bits from the spare ones of bytes 0-7.
-ScaleAndOffset group_of_k(const uint8_t* block, size_t group) {
-  const uint8_t* packed = block + 4;
-  int scale = packed[group % 4] & 63;
-  int offset = packed[4 + group % 4] & 63;
-  if (group >= 4) {
-    scale = (packed[4 + group] & 15) | (packed[group - 4] >> 6) << 4;
-    offset = packed[4 + group] >> 4 | (packed[group] >> 6) << 4;
-  }
-  return {half_at(block) * static_cast<float>(scale),
-          half_at(block + 2) * static_cast<float>(offset)};
+ScaleAndOffset scaled_group_of_k(const uint8_t* block, size_t group) {
+  const GroupOfK of = group_of_k(block, group);
+  return {half_at(block) * static_cast<float>(of.scale),
+          half_at(block + 2) * static_cast<float>(of.offset)};
 }
 
 void expand_q4_k(const uint8_t* block, float* out) {
   for (size_t group = 0; group < 8; ++group) {
-    const auto [scale, offset] = group_of_k(block, group);
+    const auto [scale, offset] = scaled_group_of_k(block, group);
     const uint8_t* codes = block + 16 + 32 * (group / 2);
     const int shift = group % 2 == 0 ? 0 : 4;
     for (size_t i = 0; i < 32; ++i) {
@@ -181,7 +172,7 @@ void expand_q4_k(const uint8_t* block, float* out) {
 void expand_q5_k(const uint8_t* block, float* out) {
   const uint8_t* fifth_bits = block + 16;
   for (size_t group = 0; group < 8; ++group) {
-    const auto [scale, offset] = group_of_k(block, group);
+    const auto [scale, offset] = scaled_group_of_k(block, group);
     const uint8_t* codes = block + 48 + 32 * (group / 2);
     const int shift = group % 2 == 0 ? 0 : 4;
     for (size_t i = 0; i < 32; ++i) {

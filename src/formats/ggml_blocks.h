@@ -65,4 +65,18 @@ const GgmlTypeInfo* ggml_type_info(uint32_t type);  // nullptr: unknown number
 // Expands blocks to values. `type` must be expandable and the sizes must agree (asserted).
 void dequantize_blocks(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);
 
+// The 6-bit scale and offset of one of the eight groups of 32 values in a block of Q4_K or Q5_K,
+// which hold them packed in 12 bytes: the first four groups in bytes 0-3 and 4-7; the others take
+// their low bits from bytes 8-11 and their two high bits from the spare ones of bytes 0-7. Here,
+// so that kernels of every instruction set have it inline.
+struct GroupOfK {
+  int scale, offset;
+};
+inline GroupOfK group_of_k(const uint8_t* block, size_t group) {
+  const uint8_t* packed = block + 4;
+  if (group < 4) return {packed[group] & 63, packed[4 + group] & 63};
+  return {(packed[4 + group] & 15) | (packed[group - 4] >> 6) << 4,
+          packed[4 + group] >> 4 | (packed[group] >> 6) << 4};
+}
+
 }  // namespace graft

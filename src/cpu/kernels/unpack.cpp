@@ -5,6 +5,7 @@
 
 #include "cpu/kernels/pack.h"
 #include "cpu/kernels/simd.h"
+#include "formats/ggml_blocks.h"
 #include "formats/packed_blocks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -205,13 +206,7 @@ HWY_INLINE ByteVector fifth_bits(const uint8_t* word, size_t first) {
 // One unit of a block of Q4_K or Q5_K.
 HWY_INLINE void write_k(const uint8_t* block, bool fifth, size_t first, float* to) {
   const size_t group = first / 32;
-  const uint8_t* packed = block + 4;
-  int scale = packed[group % 4] & 63;
-  int offset = packed[4 + group % 4] & 63;
-  if (group >= 4) {
-    scale = (packed[4 + group] & 15) | (packed[group - 4] >> 6) << 4;
-    offset = packed[4 + group] >> 4 | (packed[group] >> 6) << 4;
-  }
+  const auto [scale, offset] = group_of_k(block, group);
   const uint8_t* codes = block + (fifth ? 48 : 16) + 32 * (group / 2) + first % 32;
   ByteVector code =
       group % 2 == 0 ? low_nibble(load_bytes(codes)) : shifted_right<4>(load_bytes(codes));
