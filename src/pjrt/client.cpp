@@ -102,13 +102,6 @@ Options CompiledProgram::cost_analysis() const {
   return read_named_values({args.properties, args.num_properties});
 }
 
-int64_t CompiledProgram::output_count() const {
-  GRAFT_PJRT_ARGS(PJRT_Executable_NumOutputs_Args, args);
-  args.executable = executable_;
-  plugin_->call(plugin_->api().PJRT_Executable_NumOutputs, args, "counting outputs");
-  return static_cast<int64_t>(args.num_outputs);
-}
-
 // ---- LoadedProgram
 
 LoadedProgram::LoadedProgram(std::shared_ptr<const Plugin> plugin,

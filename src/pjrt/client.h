@@ -58,7 +58,6 @@ class CompiledProgram {
   };
   Program optimized_program() const;
   Options cost_analysis() const;  // "flops", "bytes accessed"; empty where not told
-  int64_t output_count() const;
 
  private:
   std::shared_ptr<const Plugin> plugin_;
@@ -67,7 +66,7 @@ class CompiledProgram {
 
 class Client;
 
-// One that devices of a client run; see pjrt/executable.h for how.
+// One that devices of a client run.
 class LoadedProgram {
  public:
   LoadedProgram(std::shared_ptr<const Plugin> plugin, PJRT_LoadedExecutable* executable);

@@ -113,13 +113,6 @@ void DeviceBuffer::read(void* to, size_t bytes) const {
   await(*plugin_, args.event, "running the program");
 }
 
-size_t DeviceBuffer::size_on_device() const {
-  GRAFT_PJRT_ARGS(PJRT_Buffer_OnDeviceSizeInBytes_Args, args);
-  args.buffer = buffer_;
-  plugin_->call(plugin_->api().PJRT_Buffer_OnDeviceSizeInBytes, args, "measuring a buffer");
-  return args.on_device_size_in_bytes;
-}
-
 Tensor DeviceArray::fetch() const {
   Tensor whole = Tensor::empty(type.dtype, type.shape);
   if (sharding.spec.replicated()) {

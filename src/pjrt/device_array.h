@@ -29,7 +29,6 @@ class DeviceBuffer {
   PJRT_Buffer* handle() const { return buffer_; }
   // Waits for the value, and writes `bytes` of it, row by row.
   void read(void* to, size_t bytes) const;
-  size_t size_on_device() const;  // bytes
 
  private:
   const Plugin* plugin_;

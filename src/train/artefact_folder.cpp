@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -12,16 +13,6 @@ namespace graft {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const std::string& doing, const fs::path& path, const std::error_code& e) {
-  throw Error(fmt::format("{}: {}", doing, e.message()), path.string());
-}
-
-void move_into_place(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (error) fail("cannot replace", to, error);
-}
 
 // Weights in one file and in shards are found by the same readers: both must not be there at once.
 bool is_weights(const std::string& name) {
@@ -35,7 +26,7 @@ StagedFolder::StagedFolder(fs::path target) : target_(std::move(target)) {
   // "a/b/" names b too.
   if (target_.filename().empty()) target_ = target_.parent_path();
   if (target_.filename().empty()) throw Error("is not a folder's name", target_.string());
-  const fs::path parent = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+  const fs::path parent = disk::folder_of(target_);
   make_directories(parent);
   staging_ = parent / fmt::format(".tmp-{}-{}", target_.filename().string(), ::getpid());
   std::error_code ignored;
@@ -64,7 +55,7 @@ void StagedFolder::publish() {
   }
   if (fs::exists(target_) && fs::is_empty(target_)) fs::remove(target_, error);
   if (!fs::exists(target_)) {
-    move_into_place(staging_, target_);
+    disk::rename(staging_, target_);
     staging_.clear();
     return;
   }
@@ -77,7 +68,7 @@ void StagedFolder::publish() {
       if (is_weights(name) && !replaced) fs::remove(entry.path(), error);
     }
   }
-  for (const std::string& name : names) move_into_place(staging_ / name, target_ / name);
+  for (const std::string& name : names) disk::rename(staging_ / name, target_ / name);
 }
 
 }  // namespace graft
