@@ -299,8 +299,9 @@ std::string adapter_key(std::string_view module, AdapterPart part) {
 
 std::optional<AdapterKey> parse_adapter_key(std::string_view key) {
   constexpr std::string_view suffix = ".weight";
-  if (!key.starts_with(kPrefix) || !key.ends_with(suffix)) return std::nullopt;
+  if (!key.starts_with(kPrefix)) return std::nullopt;
   key.remove_prefix(kPrefix.size());
+  if (!key.ends_with(suffix)) return std::nullopt;  // of what is left: the two share a dot
   key.remove_suffix(suffix.size());
   for (const auto& [marker, part] : {std::pair{std::string_view(".lora_A"), AdapterPart::kA},
                                      std::pair{std::string_view(".lora_B"), AdapterPart::kB}}) {

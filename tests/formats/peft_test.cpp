@@ -155,10 +155,11 @@ TEST(AdapterKey, BothWays) {
   EXPECT_EQ(named->module, "lm_head");
   EXPECT_EQ(named->part, AdapterPart::kB);
   for (const char* other :
-       {"", "model.layers.0.q_proj.lora_A.weight", "base_model.model.lora_A.weight",
-        "base_model.model.q_proj.weight", "base_model.model.q_proj.lora_A.bias",
-        "base_model.model.q_proj.lora_A.a.b.weight", "base_model.model.q_proj.lora_A..weight",
-        "base_model.model.q_proj.lora_Ax.weight", "base_model.model.embed_tokens.lora_embedding_A",
+       {"", "base_model.model.weight", "model.layers.0.q_proj.lora_A.weight",
+        "base_model.model.lora_A.weight", "base_model.model.q_proj.weight",
+        "base_model.model.q_proj.lora_A.bias", "base_model.model.q_proj.lora_A.a.b.weight",
+        "base_model.model.q_proj.lora_A..weight", "base_model.model.q_proj.lora_Ax.weight",
+        "base_model.model.embed_tokens.lora_embedding_A",
         "base_model.model.q_proj.lora_magnitude_vector"}) {
     EXPECT_FALSE(parse_adapter_key(other)) << other;
   }
