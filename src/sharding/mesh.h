@@ -34,6 +34,8 @@ class Mesh {
   int64_t devices() const;
   bool has(std::string_view axis) const;
   int64_t size(std::string_view axis) const;  // 1 for an axis that the mesh does not have
+  // How many parts a batch is split into: along the axes data and fsdp.
+  int64_t data_parallel() const { return size("data") * size("fsdp"); }
   // Where device number `device` stands along an axis.
   int64_t coordinate(int64_t device, std::string_view axis) const;
   friend bool operator==(const Mesh&, const Mesh&) = default;

@@ -54,6 +54,15 @@ bool stored_in_bf16(const std::filesystem::path& model) {
   return true;
 }
 
+// All that is the options' own, without the type to compute in.
+Compute as_asked_for(const ComputeOptions& options) {
+  Compute compute;
+  compute.executor = options.executor;
+  compute.virtual_devices = options.virtual_devices;
+  compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+  return compute;
+}
+
 }  // namespace
 
 std::unique_ptr<Executor> make_executor(const Compute& compute) {
@@ -70,10 +79,7 @@ Compute choose_compute(const ComputeOptions& options, const std::filesystem::pat
   if (options.executor != "native" && options.executor != "pjrt:cpu") {
     return choose_accelerator_compute(options, model);
   }
-  Compute compute;
-  compute.executor = options.executor;
-  compute.virtual_devices = options.virtual_devices;
-  compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+  Compute compute = as_asked_for(options);
   const std::string isa(cpu::instruction_set());
   switch (options.dtype) {
     case ComputeDType::kF32: compute.reason = fmt::format("f32 as asked for ({})", isa); break;
@@ -99,10 +105,7 @@ Compute choose_compute(const ComputeOptions& options, const std::filesystem::pat
 
 Compute choose_accelerator_compute(const ComputeOptions& options,
                                    const std::filesystem::path& model) {
-  Compute compute;
-  compute.executor = options.executor;
-  compute.virtual_devices = options.virtual_devices;
-  compute.threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+  Compute compute = as_asked_for(options);
   if (options.dtype != ComputeDType::kAuto) {
     if (options.dtype == ComputeDType::kBF16) compute.dtype = DType::kBF16;
     compute.reason = fmt::format("{} as asked for", dtype_name(compute.dtype));

@@ -43,7 +43,7 @@ struct PlannedStep {
   int64_t parameters = 0, trained_parameters = 0;
 
   // Rows of a micro-batch are split over this many devices.
-  int64_t data_parallel() const { return mesh.size("data") * mesh.size("fsdp"); }
+  int64_t data_parallel() const { return mesh.data_parallel(); }
 };
 
 // Raises Error where the recipe could not run: no adapter target matches, a mesh does not fit.

@@ -96,7 +96,7 @@ class Preparation {
     executor_ = make_executor(run_->compute);
     if (run_->compute.mesh.empty()) return;
     const Mesh mesh = Mesh::resolve(run_->compute.mesh, executor_->device_count());
-    data_parallel_ = mesh.size("data") * mesh.size("fsdp");
+    data_parallel_ = mesh.data_parallel();
   }
 
   void load_model() {
@@ -208,8 +208,8 @@ class Preparation {
                   run_->recipe.where("training.num_train_epochs"),
                   "give fewer, or training.max_steps");
     }
-    run_->total_steps =
-        run_->recipe.training.max_steps.value_or(static_cast<int64_t>(std::min(by_epochs, 1e9)));
+    run_->total_steps = run_->recipe.training.max_steps.value_or(
+        static_cast<int64_t>(std::min(by_epochs, kMostSteps)));
     audit_schedule();
     if (run_->resume.checkpoint) continue_data();
     if (run_->state.config.max_position_embeddings > 0 &&

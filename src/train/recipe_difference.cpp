@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/error.h"
 #include "formats/sha256.h"
+#include "sharding/mesh.h"
 #include "train/recipe_keys.h"
 
 namespace graft {
@@ -55,27 +57,38 @@ bool in_allowed_section(std::string_view name) {
 }
 
 bool is_batch_split(std::string_view name) {
-  return name == "training.per_device_batch_size" || name == "training.gradient_accumulation_steps";
+  return name == "training.per_device_batch_size" ||
+         name == "training.gradient_accumulation_steps" || name == "training.global_batch_size";
 }
 
-int64_t rows_in_a_step(const Recipe& recipe) {
-  return recipe.training.per_device_batch_size * recipe.training.gradient_accumulation_steps;
+// Over all devices; nothing where the mesh takes as many as there are.
+std::optional<int64_t> rows_in_a_step(const Recipe& recipe) {
+  if (recipe.training.global_batch_size) return recipe.training.global_batch_size;
+  for (const auto& [axis, size] : recipe.mesh) {
+    if (size < 1) return std::nullopt;
+  }
+  const BatchSplit split = split_batch(recipe, Mesh(recipe.mesh).data_parallel());
+  return split.rows * split.accumulation;
 }
 
 }  // namespace
 
 std::vector<RecipeDifference> recipe_differences(const Recipe& was, const Recipe& is) {
   std::vector<RecipeDifference> differences;
+  const std::optional<int64_t> rows_were = rows_in_a_step(was), rows_are = rows_in_a_step(is);
+  const bool known = rows_were && rows_are, as_many = known && *rows_were == *rows_are;
   for (const RecipeKey& key : recipe_keys()) {
     RecipeDifference d{std::string(key.name), key.write(was), key.write(is), false, ""};
     if (d.was == d.is) continue;
     if (const AllowedKey* allowed = find_allowed(key.name)) {
       d.allowed = true;
       d.effect = allowed->effect;
+    } else if (key.name == "mesh" && known && !as_many) {
+      d.effect = fmt::format("{} rows in a step would be {}", *rows_were, *rows_are);
     } else if (in_allowed_section(key.name)) {
       d.allowed = true;
       d.effect = "equal in meaning, not in bits";
-    } else if (is_batch_split(key.name) && rows_in_a_step(was) == rows_in_a_step(is)) {
+    } else if (is_batch_split(key.name) && as_many) {
       d.allowed = true;
       d.effect = "as many rows in a step: equal in meaning, not in bits";
     }

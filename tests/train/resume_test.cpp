@@ -82,20 +82,47 @@ TEST(Resume, EqualsTheUninterruptedRun) {
   }
 }
 
+// Four rows in a step: one by one, two by two, at once; each way for five steps, another from
+// there.
 TEST(Resume, AccumulationOfAnotherSplitIsEqualInMeaning) {
+  const auto split = [](int64_t batch) -> Settings {
+    return {"lora.lora_dropout=0",  // whose numbers go by the row in the step
+            "training.per_device_batch_size=" + std::to_string(batch),
+            "training.gradient_accumulation_steps=" + std::to_string(4 / batch)};
+  };
   TinyRun tiny;
-  const Settings plain = {"lora.lora_dropout=0"};  // whose numbers go by the row in the step
-  tiny.train("whole", plain);
-  tiny.train_until(5, "part", plain);
-  tiny.train("part", {"lora.lora_dropout=0", "training.per_device_batch_size=4",
-                      "training.gradient_accumulation_steps=1"});
-  const auto expected = comparable_metrics(tiny / "whole"),
-             found = comparable_metrics(tiny / "part");
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    const char* key = found[i].contains("loss") ? "loss" : "eval_loss";
-    EXPECT_EQ(found[i]["step"], expected[i]["step"]);
-    EXPECT_NEAR(found[i][key].get<double>(), expected[i][key].get<double>(), 1e-5);
+  tiny.train("whole", split(1));
+  const auto expected = comparable_metrics(tiny / "whole");
+  for (const auto& [first, second] : {std::pair{2, 4}, std::pair{1, 4}, std::pair{4, 1}}) {
+    const std::string part = std::to_string(first) + " to " + std::to_string(second);
+    SCOPED_TRACE(part);
+    tiny.train_until(5, part, split(first));
+    tiny.train(part, split(second));
+    const auto found = comparable_metrics(tiny / part);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      const char* key = found[i].contains("loss") ? "loss" : "eval_loss";
+      EXPECT_EQ(found[i]["step"], expected[i]["step"]);
+      EXPECT_NEAR(found[i][key].get<double>(), expected[i][key].get<double>(), 1e-5);
+    }
+  }
+}
+
+TEST(Resume, OfAQuantizedBaseEqualsTheUninterruptedRun) {
+  for (const char* scheme : {"nf4", "int8"}) {
+    SCOPED_TRACE(scheme);
+    TinyRun tiny;
+    const Settings quantized = {std::string("quantization.scheme=") + scheme};
+    tiny.train("whole", quantized);
+    tiny.train_until(5, "part", quantized);
+    // The adapter learned what this base lacks; it is not another's.
+    const std::string other = scheme == std::string("nf4") ? "int8" : "nf4";
+    EXPECT_THAT(error_of([&] { tiny.train("part", {"quantization.scheme=" + other}); }),
+                AllOf(HasSubstr("quantization.scheme was " + std::string(scheme)),
+                      HasSubstr("is " + other), HasSubstr("(refused)")));
+    EXPECT_THAT(error_of([&] { tiny.train("part"); }), HasSubstr("quantization.scheme was"));
+    tiny.train("part", quantized);
+    expect_same_run(tiny / "whole", tiny / "part");
   }
 }
 
