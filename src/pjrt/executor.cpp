@@ -3,15 +3,16 @@
 #include <pjrt_c_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
+#include <thread>
 #include <unordered_map>
 
 #include "pjrt/client.h"
 #include "pjrt/device_array.h"
-#include "pjrt/emitter.h"
 #include "pjrt/executable_cache.h"
-#include "pjrt/lower.h"
+#include "pjrt/mesh_program.h"
 #include "pjrt/variable_store.h"
 #include "sharding/resolve.h"
 
@@ -30,35 +31,29 @@ struct Shared {
 class PjrtProgram : public Program {
  public:
   PjrtProgram(Shared& shared, const Graph& graph) : shared_(shared), inputs_(graph.inputs()) {
-    Lowered lowered = lower(graph);
-    input_bundles_ = std::move(lowered.inputs);
-    output_bundles_ = std::move(lowered.outputs);
-    const Graph& g = *lowered.graph;
-    EmitOptions emit{"step", shared.mesh, shared.rules, {}, {}};
+    Shardings shardings;
+    for (const Input& input : inputs_) {
+      if (!shared.variables.contains(input.name)) continue;
+      shardings.emplace(input.name, shared.variables.sharding(input.name));
+    }
+    MeshProgram emitted = emit_for_mesh(graph, shared.mesh, shared.rules, shardings);
+    input_bundles_ = std::move(emitted.lowered.inputs);
+    output_bundles_ = std::move(emitted.lowered.outputs);
+    const Graph& g = *emitted.lowered.graph;
     for (size_t i = 0; i < input_bundles_.size(); ++i) {
-      const Bundle& bundle = input_bundles_[i];
-      const Type& type = g.type(g.inputs()[i].value);
-      const bool is_variable = shared.variables.contains(bundle.names[0]);
-      NamedSharding sharding{shared.mesh, {}};
-      if (is_variable) sharding = shared.variables.sharding(bundle);
-      slots_.push_back({type, sharding, is_variable});
-      emit.input_specs.emplace_back(sharding.spec);
-      if (!is_variable) data_[bundle.names[0]];
-      for (const std::string& name : bundle.names) {
+      const std::vector<std::string>& names = input_bundles_[i].names;
+      const bool is_variable = shared.variables.contains(names[0]);
+      slots_.push_back({g.type(g.inputs()[i].value), emitted.inputs[i], is_variable});
+      if (!is_variable) data_[names[0]];
+      for (const std::string& name : names) {
         GRAFT_CHECK(shared.variables.contains(name) == is_variable,
                     "variables and data are stacked together: {}", name);
       }
     }
     for (size_t i = 0; i < g.outputs().size(); ++i) {
       const Output& output = g.outputs()[i];
-      const Type& type = g.type(output.value);
-      NamedSharding sharding{shared.mesh, {}};
-      if (output.donated_input >= 0) {
-        sharding = slots_[static_cast<size_t>(output.donated_input)].sharding;
-      }
       replaced_.push_back(output.donated_input);
-      results_.push_back({type, sharding, false});
-      emit.output_specs.emplace_back(sharding.spec);
+      results_.push_back({g.type(output.value), emitted.outputs[i], false});
       for (size_t m = 0; m < output_bundles_[i].names.size(); ++m) {
         place_of_output_[output_bundles_[i].names[m]] = {i, m};
       }
@@ -66,7 +61,7 @@ class PjrtProgram : public Program {
     CompileSettings settings;
     settings.partitions = shared.mesh.devices();
     settings.flags = exactness_flags(shared.client.platform());
-    CompiledResult compiled = compile_cached(shared.client, emit_stablehlo(g, emit), settings);
+    CompiledResult compiled = compile_cached(shared.client, emitted.text, settings);
     program_ = std::move(compiled.program);
     report_ = compiled.report;
     if (const auto memory = program_->compiled().memory()) {
@@ -138,7 +133,9 @@ class PjrtProgram : public Program {
 
   const DeviceArray& argument(size_t i) {
     const Bundle& bundle = input_bundles_[i];
-    if (slots_[i].is_variable) return shared_.variables.array(shared_.client, bundle);
+    if (slots_[i].is_variable) {
+      return shared_.variables.array(shared_.client, bundle, slots_[i].sharding);
+    }
     const auto& data = data_.at(bundle.names[0]);
     GRAFT_CHECK(data.has_value(), "input \"{}\" is not bound", bundle.names[0]);
     return *data;
@@ -225,6 +222,17 @@ class PjrtExecutor : public Executor {
   Shared shared_;
 };
 
+// The CPU plugin runs every virtual device on a pool of as many threads as there are cores, where a
+// device that waits for the others in a collective holds its thread: with fewer threads than
+// devices they wait for ever. The plugin reads the pool's size from NPROC when a client is made.
+void give_each_device_a_thread(int64_t devices) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const char* set = std::getenv("NPROC");
+  const int64_t asked = set == nullptr ? 0 : std::strtoll(set, nullptr, 10);
+  const int64_t threads = std::max(asked, cores + 2 * devices);
+  setenv("NPROC", std::to_string(threads).c_str(), 1);
+}
+
 }  // namespace
 
 std::unique_ptr<Executor> make_executor(const ExecutorOptions& options) {
@@ -238,7 +246,10 @@ std::unique_ptr<Executor> make_executor(const ExecutorOptions& options) {
   Options client_options;
   // Other plugins find their devices by themselves, and know no such option.
   const bool is_cpu = options.plugin.filename().string().find("cpu") != std::string::npos;
-  if (devices > 0 && is_cpu) client_options["cpu_device_count"] = devices;
+  if (devices > 0 && is_cpu) {
+    client_options["cpu_device_count"] = devices;
+    if (devices > 1) give_each_device_a_thread(devices);
+  }
   if (options.virtual_devices > 0 && !is_cpu) {
     throw Error("virtual devices are the CPU plugin's", "compute.virtual_devices",
                 "leave it out, or use compute.executor: pjrt:cpu");

@@ -61,19 +61,17 @@ Tensor VariableStore::value(const std::string& name) {
   return variable.host;
 }
 
-NamedSharding VariableStore::sharding(const Bundle& bundle) const {
-  const VariableSpec& spec = variables_.at(bundle.names[0]).spec;
-  NamedSharding sharding = variable_sharding(spec, mesh_, rules_);
-  if (bundle.stacked) sharding.spec = with_scan_axis(sharding.spec, spec.shape.size(), 0);
-  return sharding;
+NamedSharding VariableStore::sharding(const std::string& name) const {
+  return variable_sharding(variables_.at(name).spec, mesh_, rules_);
 }
 
-const DeviceArray& VariableStore::array(const Client& client, const Bundle& bundle) {
+const DeviceArray& VariableStore::array(const Client& client, const Bundle& bundle,
+                                        const NamedSharding& sharding) {
   const std::string key = key_of(bundle);
   if (const auto held = arrays_.find(key); held != arrays_.end()) return held->second.array;
   std::vector<Tensor> parts;
   for (const std::string& name : bundle.names) parts.push_back(value(name));
-  DeviceArray array = put_array(client, parts, bundle.stacked, sharding(bundle));
+  DeviceArray array = put_array(client, parts, bundle.stacked, sharding);
   for (const std::string& name : bundle.names) variables_.at(name).in.insert(key);
   return arrays_.emplace(key, Held{bundle, std::move(array)}).first->second.array;
 }

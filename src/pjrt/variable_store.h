@@ -33,9 +33,10 @@ class VariableStore {
   bool contains(const std::string& name) const { return variables_.contains(name); }
   Tensor value(const std::string& name);  // fetched if a program has replaced it
 
-  NamedSharding sharding(const Bundle& bundle) const;
+  NamedSharding sharding(const std::string& name) const;
   // The array on the devices, made if it is not there. Valid until the next call of anything.
-  const DeviceArray& array(const Client& client, const Bundle& bundle);
+  const DeviceArray& array(const Client& client, const Bundle& bundle,
+                           const NamedSharding& sharding);
   void replace(const Bundle& bundle, DeviceArray array);
 
  private:
